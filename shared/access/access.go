@@ -1,15 +1,15 @@
 // Package access authorizes requests to the gateway by Kubernetes RBAC.
 //
 // A request to member cluster c is authorized as a verb on clusters/proxy of the group cluster.karmada.io, with the
-// name c. Requests to the gateway's own API are authorized as its own resources. ClusterRoles and ClusterRoleBindings
-// are kept in the object store. A Policy is a compiled set of them. An Authorizer keeps the Policy of a store up to
-// date.
+// name c. Requests to the gateway's own API are authorized as its own resources. The object store contains ClusterRoles
+// and ClusterRoleBindings. A Policy is a compiled set of them. An Authorizer updates the Policy from a store.
 //
 // Invariants:
 //   - Rules match exactly as in kube-apiserver's RBAC authorizer. A test compares both.
 //   - An object that cannot be read, a missing role or an unknown kind of subject grants nothing.
-//   - No decision is based on a Policy older than MaxAge. Without the store, decisions fail.
-//   - Members of system:masters may do everything, even with an empty store. Package identity decides who is a member.
+//   - No decision is based on a Policy older than MaxAge. If the store is down for longer, decisions fail.
+//   - Members of system:masters may do everything, even with an empty store, except by a pass with limits. Package
+//     identity decides who is a member.
 package access
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Masters is the group whose members may do everything.
+// Masters is the group whose members may do everything, see IsMaster.
 const Masters = "system:masters"
 
 // A request to a member cluster is authorized as ProxyResource of ClusterResource in ClusterGroup.
@@ -30,7 +30,7 @@ const (
 	ProxyResource   = "proxy" // the subresource
 )
 
-// Attributes describe a request: a resource or, if Path is set, a path that is no resource.
+// Attributes describe a request for a resource or, if Path is set, for a non-resource path.
 type Attributes struct {
 	Verb string
 	// APIGroup, Resource, Subresource, Namespace and Name identify the resource as in a Kubernetes URL. Namespace is used
@@ -40,8 +40,7 @@ type Attributes struct {
 	Path string
 }
 
-// Cluster returns the Attributes of a request to a member cluster. header is the client's own, so that upgrades are
-// recognized.
+// Cluster returns the Attributes of a request to a member cluster. It detects an upgrade by the client's header.
 func Cluster(name, method string, header http.Header) Attributes {
 	return Attributes{
 		Verb: Verb(method, len(header["Upgrade"]) > 0), APIGroup: ClusterGroup,
@@ -92,9 +91,9 @@ func Forbidden(u *identity.User, a Attributes, reason string) *status.Error {
 	return forbidden(a, what)
 }
 
-// forbidden returns the error that the object of a is forbidden because of why.
-func forbidden(a Attributes, why string) *status.Error {
-	e := &status.Error{Reason: status.Forbidden, Message: "forbidden: " + why}
+// forbidden returns a Forbidden error for the resource of a, with a reason.
+func forbidden(a Attributes, reason string) *status.Error {
+	e := &status.Error{Reason: status.Forbidden, Message: "forbidden: " + reason}
 	if a.Path != "" || a.Resource == "" {
 		return e
 	}

@@ -15,7 +15,7 @@ func aggregate(roles []*rbacv1.ClusterRole) map[string][]rbacv1.PolicyRule {
 		if r.AggregationRule == nil {
 			rules[r.Name] = r.Rules
 		} else {
-			selects[r] = selected(r.AggregationRule, roles)
+			selects[r] = selectRoles(r.AggregationRule, roles)
 		}
 	}
 	for r := range selects {
@@ -37,8 +37,8 @@ func aggregate(roles []*rbacv1.ClusterRole) map[string][]rbacv1.PolicyRule {
 	return rules
 }
 
-// selected returns the roles that match any of the rule's selectors. If one selector is invalid, it returns none.
-func selected(rule *rbacv1.AggregationRule, roles []*rbacv1.ClusterRole) []*rbacv1.ClusterRole {
+// selectRoles returns the roles that match any of the rule's selectors. If one selector is invalid, it returns none.
+func selectRoles(rule *rbacv1.AggregationRule, roles []*rbacv1.ClusterRole) []*rbacv1.ClusterRole {
 	selectors := make([]labels.Selector, len(rule.ClusterRoleSelectors))
 	for i := range rule.ClusterRoleSelectors {
 		var err error

@@ -22,7 +22,7 @@ const (
 	patience = 2 * time.Second
 	// MaxAge is the maximum age of a Policy that is used for decisions.
 	MaxAge = 30 * time.Second
-	// flightTime is the deadline of one read of the store. retryAfter is the pause after a failed one.
+	// flightTime is the time limit of one read of the store. retryAfter is the pause after a failed read.
 	flightTime = 10 * time.Second
 	retryAfter = time.Second
 )
@@ -35,7 +35,7 @@ type Config struct {
 }
 
 // Authorizer decides by the roles and bindings in a store. Changes there are effective within 3 s. While the store is
-// unavailable, it uses the last Policy for up to MaxAge.
+// unavailable or slow, it uses the last Policy for up to MaxAge.
 //
 // An Authorizer is safe for concurrent use, and concurrent callers share one read. Its only goroutine is that read,
 // which ends within 10 s, so a process may be frozen at any time.
@@ -55,7 +55,7 @@ type flight struct {
 	began  time.Time
 	cancel context.CancelFunc
 	done   chan struct{}
-	slow   bool // a request has waited for it for patience; guarded by Authorizer.mu
+	slow   bool // a request has waited for the read as long as patience; guarded by Authorizer.mu
 }
 
 // NewAuthorizer returns an Authorizer. It reads the store at the first request.
@@ -76,7 +76,7 @@ func (a *Authorizer) Authorize(ctx context.Context, u *identity.User, attrs Attr
 	return err
 }
 
-// Decide is like Authorize. It also returns the reason for allowing a request, for the audit log.
+// Decide is like Authorize. It also returns the reason of the decision, for the audit log.
 func (a *Authorizer) Decide(ctx context.Context, u *identity.User, attrs Attributes) (reason string, err error) {
 	p, err := a.Policy(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func (a *Authorizer) Decide(ctx context.Context, u *identity.User, attrs Attribu
 	return reason, nil
 }
 
-// Ready reports whether the next decision needs no read of the store.
+// Ready reports whether a decision is possible without the store, because the Policy is younger than MaxAge.
 func (a *Authorizer) Ready() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -132,8 +132,8 @@ func (a *Authorizer) waitForPolicy(ctx context.Context, called time.Time) (*Poli
 
 var errSlow = errors.New("the object store does not answer")
 
-// policyOrFlight returns the Policy for a request that began at called, the read to wait for, or an error. With both a
-// Policy and a read, the caller may use the Policy if the read is slow.
+// policyOrFlight returns the Policy for a request that began at called, the read to wait for, or an error. If it
+// returns both a Policy and a read, the caller may use the Policy if the read is slow.
 func (a *Authorizer) policyOrFlight(ctx context.Context, called time.Time) (*Policy, *flight, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -222,8 +222,8 @@ func unavailable(err error) error {
 		Message:    "access cannot be decided: the gateway cannot read its roles and bindings; try again"}
 }
 
-// Latest returns a Policy that includes every write completed before the call. It reads the store each time. It serves
-// decisions about writing roles and bindings, where a grant of a moment ago must count.
+// Latest returns a Policy that includes every write completed before the call. It reads the store each time. It is for
+// decisions about writes of roles and bindings, which must use the newest rights.
 func (a *Authorizer) Latest(ctx context.Context) (*Policy, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, flightTime, errSlow)
 	defer cancel()

@@ -10,9 +10,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 )
 
-// Uncovered returns the parts of rules that u does not have. Each part has one verb and one URL, or one group, resource
-// and name. u must not grant these to others. A rule that grants nothing, e.g. without verbs, is invalid and returned
-// unchanged.
+// Uncovered returns the parts of rules that u does not have, and so must not grant to others. Each part has one verb
+// and one URL, or one verb, group, resource and at most one name. A rule that grants nothing, e.g. without verbs, is
+// invalid and returned unchanged.
 func (p *Policy) Uncovered(u *identity.User, rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	if IsMaster(u) {
 		return nil
@@ -79,9 +79,9 @@ func rbac(verb, resource, name string) Attributes {
 	return Attributes{Verb: verb, APIGroup: rbacv1.GroupName, Resource: resource, Name: name}
 }
 
-// MayWriteRole returns nil if u may write the rules of r: u has all of them, or the verb escalate on the role. old is
-// the present role, or nil. For a new role, escalate must be granted for all names, as in kube-apiserver. For a role
-// with an aggregationRule, now or before, u must have all rights.
+// MayWriteRole returns nil if u may write the rules of r. old is the current role, or nil. u needs one of:
+//   - the verb escalate on the role; for a new role it must be granted for all names, as in kube-apiserver
+//   - all rules of r; all rights if r or old has an aggregationRule
 //
 // Errors are *status.Error with reason Forbidden. The caller checks the right to create or update roles.
 func (p *Policy) MayWriteRole(u *identity.User, r, old *rbacv1.ClusterRole) error {

@@ -39,8 +39,8 @@ type snapshot struct {
 	policy   *Policy
 }
 
-// next returns the current state of the store. It returns a snapshot with the same policy if no role or binding was
-// written. It reads the changes since s, or everything if s is nil or too old.
+// next returns the current state of the store. It reads the changes since s, or everything if s is nil or too old. If
+// no role or binding was written, the result has the policy of s.
 func (s *snapshot) next(ctx context.Context, store Store, log *slog.Logger) (*snapshot, error) {
 	rev, err := store.Revision(ctx)
 	if err != nil {
@@ -109,7 +109,7 @@ func load(ctx context.Context, store Store, log *slog.Logger) (*snapshot, error)
 	return n.next(ctx, store, log)
 }
 
-// put applies an object or its deletion to n. An object that cannot be read is logged and grants nothing.
+// put applies the write or deletion of an object to n. An object that cannot be read is logged and grants nothing.
 func (n *snapshot) put(o objects.Object, deleted bool, log *slog.Logger) {
 	var err error
 	if name, ok := strings.CutPrefix(o.Key, RolePrefix); ok {

@@ -10,9 +10,13 @@ import (
 
 const all = "*"
 
-// scopeAllows reports whether a credential with scope s may be used for a. It may be used for the clusters of s. At the
-// gateway's own API it may read these clusters and ask for the caller's own rights. It never gives access to anything
-// that could grant more.
+// scopeAllows reports whether a credential with scope s may be used for a:
+//   - requests to the clusters of s, with its verbs
+//   - reads of these Cluster objects, with the verb get
+//   - reviews of the caller's own identity and rights (SelfSubjectReview and the like)
+//   - non-resource paths, with its verbs
+//
+// Everything else is refused, since it could grant more rights.
 func scopeAllows(s *identity.Scope, a *Attributes) bool {
 	has := func(list []string, one string) bool { return slices.Contains(list, one) || slices.Contains(list, all) }
 	switch {

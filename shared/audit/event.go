@@ -20,8 +20,8 @@ const (
 	// DecisionAnnotation is allow or forbid. It is absent where no decision was made.
 	DecisionAnnotation = "authorization.k8s.io/decision"
 	ReasonAnnotation   = "authorization.k8s.io/reason"
-	// ClusterAnnotation is the member cluster, or those that a call to the fleet changed. It is absent for lists of the
-	// fleet and for the gateway's own API.
+	// ClusterAnnotation is the member cluster, or the clusters of Request.Reached. It is absent for lists of the fleet and
+	// for the gateway's own API.
 	ClusterAnnotation  = "clusterpass.io/cluster"
 	MethodAnnotation   = "clusterpass.io/authentication" // how the user was identified
 	FailureAnnotation  = "clusterpass.io/failure"        // a status.Reason, where the gateway itself failed the call

@@ -89,8 +89,9 @@ func checkToken(token string) error {
 type TokenAuthenticator interface {
 	// Method describes the kind, such as "OpenID Connect token".
 	Method() string
-	// AuthenticateToken returns nil and no error for tokens of another kind. Its errors are *status.Error. Their reason is
-	// Unauthenticated, or IssuerUnavailable if the token may be valid, but cannot be verified now.
+	// AuthenticateToken returns nil and no error for tokens of another kind. Its errors are *status.Error. The reason is
+	// Unauthenticated for an invalid token. It is IssuerUnavailable, StoreUnavailable or TooManyRequests if the token may
+	// be valid, but cannot be verified now.
 	AuthenticateToken(ctx context.Context, token string) (*User, error)
 }
 
@@ -160,7 +161,7 @@ func foreignGroups(groups []string) []string {
 }
 
 // refused returns the error for an invalid credential. err is for the log.
-func refused(err error, format string, args ...any) *status.Error {
+func refusal(err error, format string, args ...any) *status.Error {
 	return &status.Error{Reason: status.Unauthenticated, Message: fmt.Sprintf(format, args...), Err: err}
 }
 

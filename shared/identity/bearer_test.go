@@ -82,7 +82,7 @@ func (k known) AuthenticateToken(_ context.Context, token string) (*User, error)
 	case token == string(k):
 		return &User{Name: token}, nil
 	case strings.HasPrefix(token, string(k)):
-		return nil, refused(nil, "%s is invalid", k)
+		return nil, refusal(nil, "%s is invalid", k)
 	}
 	return nil, nil
 }

@@ -29,7 +29,7 @@ const (
 	// eksHeader is signed, so a token for one cluster is invalid at another.
 	eksHeader   = "x-k8s-aws-id"
 	maxEKSToken = 4 << 10
-	// eksLifetime is how long after its date a token is accepted, as in EKS. eksSkew is the accepted lead of a clock.
+	// eksLifetime is how long after its date a token is accepted, as in EKS. eksSkew is how far its date may be ahead.
 	eksLifetime   = 15 * time.Minute
 	eksSkew       = 5 * time.Minute
 	maxEKSExpires = 900
@@ -72,8 +72,8 @@ type EKSConfig struct {
 	Mapping   *ARNMapping // required
 	// Regions are the regions whose STS may be called, and GlobalRegion for the global endpoint. Empty allows all.
 	Regions []string
-	// UnknownPerMinute limits the tokens per minute and source address whose AWS credentials STS has not accepted lately.
-	// 0 means 120.
+	// UnknownPerMinute limits the tokens with new AWS credentials, per source address. A credential is new unless STS
+	// accepted it in the last 12 hours. 0 means 120.
 	UnknownPerMinute int
 	// Transport sends requests to STS. nil means the default transport, without keep-alive.
 	Transport http.RoundTripper
@@ -81,12 +81,12 @@ type EKSConfig struct {
 }
 
 // EKS authenticates callers by tokens of `aws eks get-token --cluster-name GATEWAY-ID`. Such a token is a signed
-// request for sts:GetCallerIdentity, which the gateway sends to learn the caller's ARN. Users are cached for a minute,
-// and refusals for a few seconds. EKS is safe for concurrent use. stsLanes keeps invented tokens from delaying other
-// callers.
+// request for sts:GetCallerIdentity. The gateway sends it to STS, whose response contains the caller's ARN. Users are
+// cached for a minute, and refusals for 10 s. EKS is safe for concurrent use.
 //
-// Threat model: the token is a URL that a stranger wrote, and that the gateway calls. It is therefore parsed, and
-// compared with the output of the AWS CLI. Nothing else is ever called, and redirects are not followed.
+// Threat model: the token is a URL that any client can write, and the gateway calls it. So its host must be STS, and
+// its parameters must be those of the AWS CLI. Redirects are not followed. stsLanes prevents that invented tokens delay
+// other callers.
 type EKS struct {
 	cfg      EKSConfig
 	client   *http.Client
@@ -173,17 +173,17 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 	now := e.cfg.Now().Round(0)
 	call, err := parseEKSToken(token)
 	if err != nil {
-		return nil, refused(err, "the AWS token is not in the format of aws eks get-token: %v", err)
+		return nil, refusal(err, "the AWS token is not in the format of aws eks get-token: %v", err)
 	}
 	if len(e.cfg.Regions) > 0 && !slices.Contains(e.cfg.Regions, call.region) {
-		return nil, refused(nil, "the AWS token was not checked: it is for AWS STS of %s; get one with --region %s",
+		return nil, refusal(nil, "the AWS token was not checked: it is for AWS STS of %s; get one with --region %s",
 			call.region, strings.Join(e.cfg.Regions, " or "))
 	}
 	if !now.Before(call.date.Add(eksLifetime)) {
-		return nil, refused(nil, "the AWS token has expired; get a new one")
+		return nil, refusal(nil, "the AWS token has expired; get a new one")
 	}
 	if call.date.After(now.Add(eksSkew)) {
-		return nil, refused(nil, "the AWS token is not valid yet; is the clock right?")
+		return nil, refusal(nil, "the AWS token is not valid yet; is the clock right?")
 	}
 	key := eksTokenKey(sha256.Sum256([]byte(token)))
 	if known, ok := e.cached(key); ok {
@@ -372,7 +372,7 @@ func (e *EKS) callSTS(ctx context.Context, call *url.URL) (*User, error) {
 	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
 		return nil, awsDown(fmt.Errorf("%s answers %d", call.Host, resp.StatusCode))
 	case resp.StatusCode != http.StatusOK:
-		return nil, refused(fmt.Errorf("%s answers %d", call.Host, resp.StatusCode),
+		return nil, refusal(fmt.Errorf("%s answers %d", call.Host, resp.StatusCode),
 			"AWS does not accept the token, or it is not for this gateway: get one with --cluster-name %s", e.cfg.GatewayID)
 	case err != nil:
 		return nil, awsDown(fmt.Errorf("%s: %w", call.Host, err))
@@ -389,7 +389,7 @@ func (e *EKS) callSTS(ctx context.Context, call *url.URL) (*User, error) {
 	}
 	u, err := e.cfg.Mapping.user(answer.Response.Result.Arn)
 	if err != nil {
-		return nil, refused(err, "AWS identity %q has no user here: %v", answer.Response.Result.Arn, err)
+		return nil, refusal(err, "AWS identity %q has no user here: %v", answer.Response.Result.Arn, err)
 	}
 	return u, nil
 }

@@ -34,10 +34,10 @@ func (FrontProxy) Method() string { return "front proxy" }
 func (a FrontProxy) Authenticate(r *http.Request) (*User, error) {
 	chain, err := a.Peer(r)
 	if err != nil || len(chain) == 0 {
-		return nil, nil //nolint:nilerr // the authenticator of client certificates says so
+		return nil, nil //nolint:nilerr // X509 returns the error
 	}
 	if err := a.CA.Verify(chain); err != nil {
-		return nil, nil //nolint:nilerr // no front proxy's
+		return nil, nil //nolint:nilerr // not a front proxy
 	}
 	leaf := chain[0]
 	switch {

@@ -1,8 +1,8 @@
 // Package identity authenticates callers.
 //
-// Each Authenticator accepts one kind of credential. A request without that kind goes to the next one. An invalid
-// credential is an error, and no other kind is tried. A request without any credential is refused, because there is no
-// anonymous user.
+// Each Authenticator accepts one kind of credential. A Chain calls the next one if the request has no credential of
+// that kind. After an invalid credential it returns an error. A request without any credential is an error, too,
+// because the gateway has no anonymous access.
 //
 // Errors are sent to the client, and contain only what is safe to disclose.
 package identity
@@ -22,7 +22,7 @@ import (
 const (
 	Authenticated   = "system:authenticated"   // the group of every authenticated user
 	Unauthenticated = "system:unauthenticated" // the group of unauthenticated callers
-	// Anonymous is the user of unauthenticated callers. A user with that right can impersonate it.
+	// Anonymous is the user of unauthenticated callers. Only impersonation leads to it.
 	Anonymous = "system:anonymous"
 )
 
@@ -35,7 +35,7 @@ type User struct {
 	Method string // method of authentication: "x509", "front-proxy", "pass", "oidc", "aws-iam"
 	// Impersonator is the user that impersonates this one (--as). "" means none.
 	Impersonator string
-	// Expires is the end of the credential, and of open streams. Zero means never.
+	// Expires is the time at which the credential and open streams end. Zero means never.
 	Expires time.Time
 	// Scope limits the caller's rights. nil means no limit.
 	Scope *Scope
@@ -71,11 +71,12 @@ const (
 	ExtraPass         = OwnDomain + "pass"          // the name of the pass that authenticated this user
 )
 
-// OwnDomain is the prefix of keys of extras that only the gateway sets.
+// OwnDomain is the prefix of the keys of extras that clients must not set.
 const OwnDomain = "clusterpass.io/"
 
-// ExtraKey decodes the percent-encoded key of an extra, the end of a header's name. It returns false for keys that are
-// empty, malformed, or in the gateway's own domain. Keys are lower case, including escaped characters.
+// ExtraKey decodes the percent-encoded key of an extra, which is the end of a header's name. It converts the key to
+// lower case, including escaped characters. It returns false for keys that are empty, malformed, or start with
+// OwnDomain.
 func ExtraKey(encoded string) (key string, ok bool) {
 	key, err := url.PathUnescape(encoded)
 	key = strings.ToLower(key)
@@ -102,8 +103,8 @@ func ServiceAccountGroups(user string) []string {
 type Authenticator interface {
 	// Method describes the credential, such as "client certificate".
 	Method() string
-	// Authenticate returns nil and no error if r has no credential of this kind. Its errors are *status.Error, with the
-	// reason Unauthenticated for an invalid credential.
+	// Authenticate returns nil and no error if r has no credential of this kind. Its errors are *status.Error. The reason
+	// is Unauthenticated for an invalid credential, and another if the credential cannot be checked now.
 	Authenticate(r *http.Request) (*User, error)
 }
 
@@ -127,7 +128,7 @@ func (c Chain) Authenticate(r *http.Request) (*User, error) {
 		strings.Join(methods, ", "))
 }
 
-// WithoutBearer returns the caller by a credential other than a bearer token, or nil.
+// WithoutBearer returns the caller that a credential other than a bearer token authenticates, or nil.
 func (c Chain) WithoutBearer(r *http.Request) *User {
 	for _, a := range c {
 		if _, ok := a.(Bearer); ok {

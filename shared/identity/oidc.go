@@ -24,8 +24,8 @@ type Issuer struct {
 	Audiences []string
 	// CA verifies the provider's certificate. nil means the system's CAs.
 	CA *x509.CertPool
-	// UsernameClaim is the claim with the user's name. "" means sub. With email, a token whose email_verified is not true
-	// is refused.
+	// UsernameClaim is the claim with the user's name. "" means sub. With email, a token whose claim email_verified is
+	// present and not true is refused.
 	UsernameClaim string
 	// UsernamePrefix is the prefix of user names. "" means URL and "#", but no prefix for the claim email. "-" means no
 	// prefix.
@@ -40,7 +40,8 @@ type Issuer struct {
 	Skew time.Duration
 }
 
-// algorithms are those with a public key. Tokens without a signature, or signed with a shared secret, use none of them.
+// algorithms are the accepted signature algorithms, all with a public key. Unsigned tokens, and those that are signed
+// with a shared secret, are refused.
 var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 }
@@ -160,15 +161,15 @@ func (i *issuer) authenticate(ctx context.Context, token string, now time.Time) 
 	case errors.Is(watched.err, errProvider), ctx.Err() != nil:
 		return nil, i.down(err)
 	default:
-		return nil, refused(err, "the token of %s is invalid", i.URL)
+		return nil, refusal(err, "the token of %s is invalid", i.URL)
 	}
 	if !slices.ContainsFunc(verified.Audience, func(a string) bool { return slices.Contains(i.Audiences, a) }) {
-		return nil, refused(fmt.Errorf("audience %q", verified.Audience),
+		return nil, refusal(fmt.Errorf("audience %q", verified.Audience),
 			"the token of %s is for another audience than this gateway", i.URL)
 	}
 	var claims map[string]json.RawMessage
 	if err := verified.Claims(&claims); err != nil {
-		return nil, refused(err, "the token of %s is invalid", i.URL)
+		return nil, refusal(err, "the token of %s is invalid", i.URL)
 	}
 	if err := i.checkTimes(verified.Expiry, claims["nbf"], now); err != nil {
 		return nil, err
@@ -186,17 +187,17 @@ func (i *issuer) down(err error) error {
 
 func (i *issuer) checkTimes(expiry time.Time, notBefore json.RawMessage, now time.Time) error {
 	if !now.Before(expiry.Add(i.Skew)) {
-		return refused(fmt.Errorf("expired at %s", expiry), "the token of %s has expired; get a new one", i.URL)
+		return refusal(fmt.Errorf("expired at %s", expiry), "the token of %s has expired; get a new one", i.URL)
 	}
 	if notBefore == nil {
 		return nil
 	}
 	var seconds float64
 	if err := json.Unmarshal(notBefore, &seconds); err != nil {
-		return refused(err, "the token of %s is invalid", i.URL)
+		return refusal(err, "the token of %s is invalid", i.URL)
 	}
 	if seconds > float64(now.Add(i.Skew).Unix()) {
-		return refused(fmt.Errorf("valid from %.0f", seconds), "the token of %s is not valid yet", i.URL)
+		return refusal(fmt.Errorf("valid from %.0f", seconds), "the token of %s is not valid yet", i.URL)
 	}
 	return nil
 }
@@ -205,19 +206,19 @@ func (i *issuer) checkTimes(expiry time.Time, notBefore json.RawMessage, now tim
 func (i *issuer) user(claims map[string]json.RawMessage) (*User, error) {
 	for name, want := range i.RequiredClaims {
 		if got, ok := text(claims[name]); !ok || got != want {
-			return nil, refused(fmt.Errorf("claim %q", name), "the token of %s lacks a required claim", i.URL)
+			return nil, refusal(fmt.Errorf("claim %q", name), "the token of %s lacks a required claim", i.URL)
 		}
 	}
 	name, ok := text(claims[i.UsernameClaim])
 	if !ok || name == "" {
-		return nil, refused(nil, "the token of %s has no claim %q for the user name", i.URL, i.UsernameClaim)
+		return nil, refusal(nil, "the token of %s has no claim %q for the user name", i.URL, i.UsernameClaim)
 	}
 	if v, ok := claims["email_verified"]; ok && i.UsernameClaim == "email" && string(v) != "true" {
-		return nil, refused(nil, "the token of %s has an email address that is not verified", i.URL)
+		return nil, refusal(nil, "the token of %s has an email address that is not verified", i.URL)
 	}
 	name = i.UsernamePrefix + name
 	if err := foreignName(name); err != nil {
-		return nil, refused(err, "the user name in the token of %s cannot be used: %v", i.URL, err)
+		return nil, refusal(err, "the user name in the token of %s cannot be used: %v", i.URL, err)
 	}
 	u := &User{Name: name, Method: "oidc"}
 	if raw := claims[i.GroupsClaim]; i.GroupsClaim != "" && raw != nil && string(raw) != "null" {
@@ -225,7 +226,7 @@ func (i *issuer) user(claims map[string]json.RawMessage) (*User, error) {
 		if one, ok := text(raw); ok {
 			groups = []string{one}
 		} else if err := json.Unmarshal(raw, &groups); err != nil {
-			return nil, refused(err, "claim %q in the token of %s is no list of groups", i.GroupsClaim, i.URL)
+			return nil, refusal(err, "claim %q in the token of %s is no list of groups", i.GroupsClaim, i.URL)
 		}
 		for n := range groups {
 			groups[n] = i.GroupsPrefix + groups[n]

@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// maxCalls is the number of concurrent calls to STS in each lane, and maxCallsPerKey that for one accepted credential.
+	// maxCalls is the maximum number of concurrent calls to STS in each lane. maxCallsPerKey is the same for one accepted
+	// credential.
 	maxCalls       = 32
 	maxCallsPerKey = 4
 	// keyAccepted is how long a credential counts as accepted after its last success. Sessions of AWS last up to 12 hours.
 	keyAccepted     = 12 * time.Hour
 	maxAcceptedKeys = 4096
-	// maxWaiting is how many calls wait for a slot for credentials that were not accepted lately, and maxWaitingPerKey
-	// that for one accepted credential. Further ones are refused at once.
+	// maxWaiting is the maximum number of calls that wait for a slot in the lane of other credentials. maxWaitingPerKey is
+	// the same for one accepted credential. Further calls are refused at once.
 	maxWaiting       = 8 * maxCalls
 	maxWaitingPerKey = 8 * maxCallsPerKey
 	// defaultUnknownPerMinute is used where EKSConfig.UnknownPerMinute is 0.
@@ -36,16 +37,16 @@ func newCredentialKey(accessKey, sessionToken string) credentialKey {
 	return sha256.Sum256([]byte(accessKey + "\x00" + sessionToken))
 }
 
-// stsLanes bounds the calls to STS. Anybody can make tokens up, and STS alone can verify them. Credentials that STS
-// accepted lately therefore have slots of their own. All others are limited by the source address of the request. It is
-// safe for concurrent use.
+// stsLanes limits the calls to STS. Any client can invent tokens, and only STS can verify them. So credentials that STS
+// accepted in the last 12 hours have their own slots. All others are limited by the source address of the request. It
+// is safe for concurrent use.
 type stsLanes struct {
 	now              func() time.Time
 	accepted, others chan struct{} // slots
 	waiting          chan struct{} // a place for each call of others, with a slot or waiting
 	sources          *limits.SourceRate
 
-	mu   sync.Mutex // makes looking a key up and adding it one step
+	mu   sync.Mutex // makes the lookup and the addition of a key atomic
 	keys *cache.Expiring[credentialKey, acceptedKey]
 }
 

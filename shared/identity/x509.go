@@ -13,8 +13,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Peer returns the certificates whose key the client has proved to own, leaf first. It returns none without a client
-// certificate.
+// Peer returns the client's certificates, leaf first. The client has proved that it has the leaf's private key. Peer
+// returns none if the client has no certificate.
 type Peer func(r *http.Request) ([]*x509.Certificate, error)
 
 // TLSPeer returns the certificates of the request's own TLS connection.
@@ -111,7 +111,7 @@ func parseALBHeader(v string) ([]*x509.Certificate, error) {
 type X509 struct {
 	CA   *ClientCA // the gateway's own
 	Peer Peer
-	// Inspect, if not nil, rejects revoked certificates, and adds further attributes to u.
+	// Inspect, if not nil, rejects revoked certificates, and changes u, e.g. to the user of a pass.
 	Inspect func(ctx context.Context, leaf *x509.Certificate, u *User) error
 }
 
