@@ -58,8 +58,8 @@ var (
 	Remote = Freshness{Object: 5 * time.Second, Secret: time.Minute, Patience: 500 * time.Millisecond}
 )
 
-// Maximum ages of cached values while their store is down. That of objects is short, because deleting a Cluster revokes
-// access to it.
+// Times of the caches. staleObject and staleSecret are the maximum ages of cached values while their store is down.
+// staleObject is short, because deleting a Cluster revokes access to it.
 const (
 	staleObject  = 30 * time.Second
 	staleSecret  = time.Hour
@@ -128,8 +128,8 @@ func NewMembers(cfg Config) *Members {
 	}
 }
 
-// Get returns the member for the present object and secret of that name. Its errors are *status.Error: UnknownCluster,
-// Misconfigured or StoreUnavailable.
+// Get returns the member for the current object and secret of the cluster with that name. Its errors are *status.Error:
+// UnknownCluster, Misconfigured or StoreUnavailable.
 func (m *Members) Get(ctx context.Context, name string) (*Member, error) {
 	member, err := m.readMember(ctx, name, m.objects.Get)
 	if errors.Is(err, secrets.ErrNotFound) {
@@ -221,7 +221,7 @@ func (m *Members) Renew(ctx context.Context, old *Member, sent http.Header) (*Me
 	return member, nil
 }
 
-// Call is member.Call. If the member refuses the credential, Call tries once more with a newer one.
+// Call is like member.Call. If the member refuses the credential and there is a newer one, Call tries once more.
 func (m *Members) Call(ctx context.Context, member *Member, method, path string, in, out any) error {
 	sent, err := member.call(ctx, method, path, in, out)
 	var refused *CallError
@@ -317,7 +317,7 @@ func (m *Members) Thaw() {
 	old := now.Sub(m.lastUsed) > frozenTrust
 	m.lastUsed = now
 	for _, member := range m.live.Values() {
-		if old || member.dialer.stale() {
+		if old || member.dialer.isStale() {
 			member.Close()
 		}
 	}

@@ -132,13 +132,13 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return tracked, nil
 }
 
-// stale reports whether the peer has closed an open connection, or sent unread data. On an idle connection, unread data
-// announces the end.
-func (d *dialer) stale() bool {
+// isStale reports whether the peer has closed an open connection, or sent unread data. On an idle connection, unread
+// data announces the end.
+func (d *dialer) isStale() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for c := range d.open {
-		if c.stale() {
+		if c.isStale() {
 			return true
 		}
 	}
@@ -158,8 +158,8 @@ func (c *conn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// stale peeks at the socket without blocking. A live idle connection has no data and no error.
-func (c *conn) stale() bool {
+// isStale peeks at the socket without blocking. A live idle connection has no data and no error.
+func (c *conn) isStale() bool {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return true

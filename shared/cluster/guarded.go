@@ -62,8 +62,9 @@ func (t *connectTrace) trace(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &t.hooks)
 }
 
-// outcome ignores errors after the end of ctx, except after a deadline, which is the gateway's. It also ignores errors
-// of the tunnel to a private cluster. They come at once, and name what is missing.
+// outcome returns the outcome of a connection for the breaker. It ignores errors after ctx was cancelled, because the
+// client may have done so. It also ignores errors of the tunnel to a private cluster, except timeouts, because they
+// come without delay.
 func outcome(ctx context.Context, err error) limits.Outcome {
 	var ofTunnel *status.Error
 	switch {
@@ -92,8 +93,9 @@ func AsProbe(ctx context.Context) context.Context { return context.WithValue(ctx
 
 func isProbe(ctx context.Context) bool { return ctx.Value(probeKey{}) != nil }
 
-// isSilent reports whether the last probe of a member got no answer. A process that makes few calls learns that from
-// the Cluster object alone. A private cluster without agents does not count: its tunnel answers at once.
+// isSilent reports whether the last probe of a member got no response, by the status of the Cluster object. A process
+// that sends few requests has no other source. A private cluster without agents is not silent, because its tunnel
+// responds.
 func isSilent(c *v1alpha1.Cluster) bool {
 	return slices.ContainsFunc(c.Status.Conditions, func(condition metav1.Condition) bool {
 		return condition.Type == v1alpha1.Ready && condition.Status == metav1.ConditionFalse &&

@@ -13,14 +13,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// Reads of objects for callers who are not identified: how many a second, and how many at once.
+// The rate per second and the burst of reads of objects for unidentified callers.
 const (
 	unidentifiedReads = 5
 	unidentifiedBurst = 10
 )
 
-// names knows which clusters exist. A caller who is not identified can make names up, each of which would cost a read
-// of the store. Beyond a few reads, names are therefore looked up in a list that is read once for all of them.
+// names reports which clusters exist. Unidentified callers can invent names, and each would cost a read of the store.
+// So beyond a few reads per second, names are looked up in a cached list of all clusters.
 type names struct {
 	reads *rate.Limiter
 	list  *cache.Cache[map[string]struct{}]
@@ -47,7 +47,7 @@ func newNames(cfg Config) *names {
 	}
 }
 
-// mayRead reports whether an object may be read from the store, because there are few such reads now.
+// mayRead reports whether the rate of reads allows another one. It counts that read.
 func (n *names) mayRead(now time.Time) bool { return n.reads.AllowN(now, 1) }
 
 // has reports whether a cluster existed when the list was read.
@@ -57,15 +57,15 @@ func (n *names) has(ctx context.Context, name string) (bool, error) {
 	return ok, err
 }
 
-// objectsDown reports whether the store of objects cannot answer now.
+// objectsDown reports whether err means that the object store is unavailable.
 func objectsDown(err error) bool {
 	return errors.Is(err, objects.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Mode returns the identity with which the cluster of that name is called. It reads the object and not the secret. Its
-// errors are Get's. It is for callers who are not identified: many calls with different names cost few reads.
+// Mode returns the identity mode of the cluster with that name. It reads the object and not the secret. Its errors are
+// those of Get. It is for unidentified callers: many calls with different names cost few reads.
 func (m *Members) Mode(ctx context.Context, name string) (v1alpha1.Identity, error) {
-	// The store may be down, and the list with it. A cached cluster serves then, as for other callers.
+	// If the store is down, the list may not be readable. Use a cached object then, as for other callers.
 	isCached := m.objects.CanServe(v1alpha1.Prefix + name)
 	if m.cfg.Freshness.Object > 0 && !isCached && !m.names.mayRead(m.cfg.Now()) {
 		switch known, err := m.names.has(ctx, name); {

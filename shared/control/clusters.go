@@ -44,7 +44,8 @@ func (s *Server) clusters() (*clusterStore, *status, error) {
 				}
 			},
 			validate: func(obj, _ runtime.Object) field.ErrorList { return validateCluster(obj.(*v1alpha1.Cluster)) },
-			reset:    resetting(clusterGroup, fieldpath.MakePathOrDie("status"), fieldpath.MakePathOrDie("spec", "kubeconfig")),
+			reset: fieldsToReset(clusterGroup, fieldpath.MakePathOrDie("status"),
+				fieldpath.MakePathOrDie("spec", "kubeconfig")),
 		},
 		columns: clusterColumns,
 	})
@@ -64,7 +65,7 @@ func (s *Server) clusters() (*clusterStore, *status, error) {
 			return metav1validation.ValidateConditions(obj.(*v1alpha1.Cluster).Status.Conditions,
 				field.NewPath("status", "conditions"))
 		},
-		reset: resetting(clusterGroup, fieldpath.MakePathOrDie("spec")),
+		reset: fieldsToReset(clusterGroup, fieldpath.MakePathOrDie("spec")),
 	}), nil
 }
 

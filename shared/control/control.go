@@ -1,12 +1,12 @@
 // Package control is the gateway's own Kubernetes API. It serves clusters, resource registries, passes, roles,
-// bindings and reviews of the caller. Server embeds the API server of k8s.io/apiserver. The gateway authenticates and
-// authorizes its requests, and the object store keeps its objects.
+// bindings and reviews of the caller. Server embeds the API server of k8s.io/apiserver. The gateway authenticates its
+// callers, and Server authorizes them by package access. The object store contains its objects.
 //
 // Invariants:
-//   - No response contains a stored credential. A credential in a write goes to the secrets manager, and the object
-//     only names it.
+//   - No response contains a stored credential. The credential in a write is stored in the secret store, and the object
+//     contains only its name.
 //   - A change that would send a stored credential elsewhere is only accepted together with the credential.
-//   - The response that creates a pass is the one exception. It contains the credential of the pass.
+//   - The response to the creation of a pass contains the credential of the pass, which is not stored.
 //   - No caller grants rights that it lacks. Roles and bindings need the verbs escalate and bind, as in Kubernetes. A
 //     pass for another user needs impersonate.
 //   - Two writers never lose each other's change, even if they use different gateways.
@@ -58,7 +58,7 @@ type Config struct {
 	// ControlPlane is the cluster that serves the paths that the gateway does not serve itself. "" means none.
 	ControlPlane string
 	// URL is the gateway's URL without a path, for which passes are issued. With "" the gateway issues none. ServerCA is
-	// the CA of its certificate in PEM. nil means the system's CAs.
+	// the CA of the gateway's certificate in PEM; nil means the system's CAs.
 	URL      string
 	ServerCA []byte
 	// MaxPassTTL bounds the lifetime of a pass. 0 means passes.MaxTTL, which is the maximum.
@@ -78,7 +78,8 @@ func (c *Config) issuer() *passes.Issuer {
 	return &passes.Issuer{Objects: c.Objects, Secrets: c.Secrets, URL: c.URL, Signer: c.PassSigner}
 }
 
-// PublishKeys publishes the keys that verify passes. It logs a failure: the next pass that is created repeats it.
+// PublishKeys publishes the keys that verify passes. It only logs an error, because the creation of the next pass tries
+// again.
 func (s *Server) PublishKeys(ctx context.Context) {
 	if err := s.cfg.issuer().Publish(ctx); err != nil {
 		s.cfg.Log.Warn("the keys that verify passes cannot be published now", "error", err.Error())

@@ -54,7 +54,7 @@ func (c *clusterStore) Create(ctx context.Context, obj runtime.Object, validate 
 	if err := c.extractCredential(ctx, cred, cluster, nil); err != nil {
 		return nil, err
 	}
-	out, err := c.stored.Create(ctx, obj, c.storingSecret(cred, validate, opts.DryRun), opts)
+	out, err := c.stored.Create(ctx, obj, c.storeSecretAfter(cred, validate, opts.DryRun), opts)
 	return out, c.deleteUnused(ctx, cred, cluster.Name, nil, err)
 }
 
@@ -71,7 +71,7 @@ func (c *clusterStore) Update(ctx context.Context, name string, info rest.Update
 		}
 		return obj, c.extractCredential(ctx, cred, obj.(*v1alpha1.Cluster), before)
 	})
-	storeSecret := c.storingSecret(cred, nil, opts.DryRun)
+	storeSecret := c.storeSecretAfter(cred, nil, opts.DryRun)
 	validateUpdate := func(ctx context.Context, obj, old runtime.Object) error {
 		if updateValidation != nil {
 			if err := updateValidation(ctx, obj, old); err != nil {
@@ -80,7 +80,7 @@ func (c *clusterStore) Update(ctx context.Context, name string, info rest.Update
 		}
 		return storeSecret(ctx, obj)
 	}
-	out, created, err := c.stored.Update(ctx, name, info, c.storingSecret(cred, createValidation, opts.DryRun),
+	out, created, err := c.stored.Update(ctx, name, info, c.storeSecretAfter(cred, createValidation, opts.DryRun),
 		validateUpdate, forceCreate, opts)
 	if dryrun.IsDryRun(opts.DryRun) {
 		return out, created, err
@@ -97,9 +97,9 @@ func (c *clusterStore) extractCredential(ctx context.Context, cred *credential, 
 	var errs field.ErrorList
 	if len(data) == 0 {
 		cred.secret = "" // an earlier attempt may have set it
-		errs = withoutCredential(obj, before)
+		errs = checkWithoutCredential(obj, before)
 	} else {
-		errs = c.withCredential(ctx, cred, obj, before, data)
+		errs = c.checkWithCredential(ctx, cred, obj, before, data)
 	}
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Group: v1alpha1.Group, Kind: v1alpha1.Kind}, obj.Name, errs)
@@ -109,9 +109,9 @@ func (c *clusterStore) extractCredential(ctx context.Context, cred *credential, 
 
 const needsCredential = "needs the credential again: give the cluster's kubeconfig in spec.kubeconfig"
 
-// withoutCredential rejects changes that would send a stored credential elsewhere, or give its power to other users.
-// It keeps the endpoint and the secret's name of before if obj lacks them.
-func withoutCredential(obj, before *v1alpha1.Cluster) field.ErrorList {
+// checkWithoutCredential rejects changes that would send a stored credential elsewhere, or give its power to other
+// users. It keeps the endpoint and the secret's name of before if obj lacks them.
+func checkWithoutCredential(obj, before *v1alpha1.Cluster) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
 	refuse := func(changed bool, name string) {
@@ -148,8 +148,8 @@ func sameSecret(a, b *v1alpha1.LocalSecretReference) bool {
 	return a == nil && b == nil || a != nil && b != nil && a.Name == b.Name
 }
 
-// withCredential checks that data works for obj, and chooses the name of its secret.
-func (c *clusterStore) withCredential(ctx context.Context, cred *credential, obj, before *v1alpha1.Cluster,
+// checkWithCredential checks that data works for obj, and chooses the name of its secret.
+func (c *clusterStore) checkWithCredential(ctx context.Context, cred *credential, obj, before *v1alpha1.Cluster,
 	data []byte) field.ErrorList {
 	at := field.NewPath("spec", "kubeconfig")
 	if obj.Spec.ImpersonatorSecretRef != nil {
@@ -182,8 +182,8 @@ func (c *clusterStore) withCredential(ctx context.Context, cred *credential, obj
 	return nil
 }
 
-// storingSecret returns a validation that stores the secret after everything else about a write is valid.
-func (c *clusterStore) storingSecret(cred *credential, validate rest.ValidateObjectFunc,
+// storeSecretAfter returns a validation that stores the secret after everything else about a write is valid.
+func (c *clusterStore) storeSecretAfter(cred *credential, validate rest.ValidateObjectFunc,
 	dryRun []string) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		if validate != nil {

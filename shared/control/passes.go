@@ -31,8 +31,8 @@ import (
 	gatewaystatus "github.com/clusterpass/clusterpass/shared/status"
 )
 
-// passStore is the registry of passes. Creating a pass mints its credential. Only the response to that write contains
-// it, and no store keeps it.
+// passStore is the registry of passes. Creating a pass creates its credential. Only the response to that write contains
+// the credential, which is not stored.
 type passStore struct {
 	*stored
 	s      *Server
@@ -68,7 +68,7 @@ func (s *Server) passes() (*passStore, error) {
 				}
 				return validatePass(p, s.cfg.MaxPassTTL)
 			},
-			reset: resetting(passGroup, fieldpath.MakePathOrDie("status")),
+			reset: fieldsToReset(passGroup, fieldpath.MakePathOrDie("status")),
 		},
 		columns: table{
 			{name: "User", about: "User of the pass.",
@@ -189,7 +189,8 @@ func forbidden(why string) error {
 	return asAPIError(gatewaystatus.New(gatewaystatus.Forbidden, "", "%s", "passes.clusterpass.io is forbidden: "+why))
 }
 
-// The response of a function may have 1 MB. A kubeconfig that does not fit would be lost with its credential.
+// Limits of a kubeconfig. The response of a function may have 1 MB. A larger response, and the credential with it,
+// would be lost.
 const (
 	maxContexts = 512 << 10 // bytes of all contexts
 	perContext  = 512       // bytes of one context without the CA, which each has

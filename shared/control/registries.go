@@ -25,7 +25,7 @@ func (s *Server) registries() (*stored, *status, error) {
 			}
 		},
 		validate: func(obj, _ runtime.Object) field.ErrorList { return validateRegistry(obj.(*v1alpha1.ResourceRegistry)) },
-		reset:    resetting(searchGroup, fieldpath.MakePathOrDie("status")),
+		reset:    fieldsToReset(searchGroup, fieldpath.MakePathOrDie("status")),
 	}
 	store, err := s.store(resource{
 		group: searchGroup, plural: "resourceregistries", singular: "resourceregistry", strategy: spec,
@@ -63,7 +63,7 @@ func (s *Server) registries() (*stored, *status, error) {
 			return metav1validation.ValidateConditions(obj.(*v1alpha1.ResourceRegistry).Status.Conditions,
 				field.NewPath("status", "conditions"))
 		},
-		reset: resetting(searchGroup, fieldpath.MakePathOrDie("spec")),
+		reset: fieldsToReset(searchGroup, fieldpath.MakePathOrDie("spec")),
 	}), nil
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/control/backend"
 )
 
-// resource is a kind whose objects the object store keeps.
+// resource describes a kind whose objects are in the object store.
 type resource struct {
 	group            schema.GroupVersion
 	plural, singular string
@@ -131,7 +131,7 @@ func (s *status) ConvertToTable(ctx context.Context, obj, opts runtime.Object) (
 	return s.store.ConvertToTable(ctx, obj, opts)
 }
 
-// resetting returns the set of a version's fields that clients cannot write.
-func resetting(gv schema.GroupVersion, paths ...fieldpath.Path) map[fieldpath.APIVersion]*fieldpath.Set {
+// fieldsToReset returns the set of a version's fields that clients cannot write.
+func fieldsToReset(gv schema.GroupVersion, paths ...fieldpath.Path) map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{fieldpath.APIVersion(gv.String()): fieldpath.NewSet(paths...)}
 }

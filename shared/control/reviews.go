@@ -15,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 )
 
-// review is a resource without stored objects. A create is answered at once.
+// review is a resource without stored objects. The response to a create contains the result.
 type review struct {
 	singular  string
 	newObject func() runtime.Object

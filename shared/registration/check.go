@@ -25,7 +25,7 @@ func checkKnown(ctx context.Context, m *cluster.Member) error {
 	var refused *cluster.CallError
 	if errors.As(err, &refused) && refused.Code == http.StatusNotFound {
 		// older members support this, too, but only for callers that they know
-		_, err = allowed(ctx, m, resource{Resource: "users"})
+		_, err = hasRight(ctx, m, resource{Resource: "users"})
 	}
 	switch {
 	case user == anonymous,
@@ -95,14 +95,14 @@ func (e *LackingError) Error() string {
 		"; see clusterpass cluster join, or use --identity direct"
 }
 
-// lacks lists the parts of an identity that the credential may not impersonate under every name. With someGroups, it is
-// enough that the credential may impersonate some groups by name.
-func lacks(ctx context.Context, m *cluster.Member, someGroups bool) (lacking []string, err error) {
+// missingRights lists the parts of an identity that the credential may not impersonate under every name. With
+// someGroups, it is enough that the credential may impersonate some groups by name.
+func missingRights(ctx context.Context, m *cluster.Member, someGroups bool) (lacking []string, err error) {
 	for _, r := range impersonated {
 		r.Verb = "impersonate"
-		isAllowed, err := allowed(ctx, m, r)
+		isAllowed, err := hasRight(ctx, m, r)
 		if err == nil && !isAllowed && someGroups && r.Resource == "groups" {
-			isAllowed, err = namedGroups(ctx, m)
+			isAllowed, err = hasSomeGroups(ctx, m)
 		}
 		if err != nil {
 			return nil, err
@@ -114,8 +114,8 @@ func lacks(ctx context.Context, m *cluster.Member, someGroups bool) (lacking []s
 	return lacking, nil
 }
 
-// allowed reports whether the member allows the credential to do r.
-func allowed(ctx context.Context, m *cluster.Member, r resource) (bool, error) {
+// hasRight reports whether the member allows the verb of r on the resource of r to the credential.
+func hasRight(ctx context.Context, m *cluster.Member, r resource) (bool, error) {
 	var review struct {
 		metav1.TypeMeta `json:",inline"`
 		Spec            struct {
@@ -131,8 +131,8 @@ func allowed(ctx context.Context, m *cluster.Member, r resource) (bool, error) {
 	return review.Status.Allowed, err
 }
 
-// namedGroups reports whether the credential may impersonate some groups by name.
-func namedGroups(ctx context.Context, m *cluster.Member) (bool, error) {
+// hasSomeGroups reports whether the credential may impersonate some groups by name.
+func hasSomeGroups(ctx context.Context, m *cluster.Member) (bool, error) {
 	var review struct {
 		metav1.TypeMeta `json:",inline"`
 		Spec            struct {

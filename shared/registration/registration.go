@@ -65,13 +65,14 @@ type Result struct {
 	Changed bool
 }
 
-// Register checks and stores a cluster. If a check fails, nothing is stored. Settings of a replaced cluster that the
-// request omits stay, as long as the server is the same. The check uses the stored proxy unless it is a tunnel.
+// Register checks and stores a cluster. If a check fails, nothing is stored. A replaced cluster keeps its metadata, and
+// its labels unless the request has some. It keeps its other settings that the request omits if the server is the same.
+// The check uses the stored proxy unless it is a tunnel.
 func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) {
 	if err := route.ValidClusterName(req.Name); err != nil {
 		return nil, err
 	}
-	before, err := r.replaced(ctx, &req)
+	before, err := r.clusterToReplace(ctx, &req)
 	if err != nil {
 		return nil, err
 	}
@@ -132,10 +133,10 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 	return &Result{c, changed}, err
 }
 
-// replaced returns the cluster that a request replaces, or nil. With SameServer the request gets its identity. It
-// returns an error if the request may not replace the cluster.
-func (r *Registrar) replaced(ctx context.Context, req *Request) (*v1alpha1.Cluster, error) {
-	before, _, err := r.registered(ctx, req.Name)
+// clusterToReplace returns the cluster that a request replaces, or nil. With SameServer the request gets its identity.
+// It returns an error if the request may not replace the cluster.
+func (r *Registrar) clusterToReplace(ctx context.Context, req *Request) (*v1alpha1.Cluster, error) {
+	before, _, err := r.readCluster(ctx, req.Name)
 	switch {
 	case err != nil || before == nil:
 		return nil, err
@@ -149,8 +150,8 @@ func (r *Registrar) replaced(ctx context.Context, req *Request) (*v1alpha1.Clust
 	return before, nil
 }
 
-// registered returns the cluster of that name and its object, or nil.
-func (r *Registrar) registered(ctx context.Context, name string) (*v1alpha1.Cluster, objects.Object, error) {
+// readCluster returns the cluster of that name and its object, or nil.
+func (r *Registrar) readCluster(ctx context.Context, name string) (*v1alpha1.Cluster, objects.Object, error) {
 	o, err := r.Objects.Get(ctx, v1alpha1.Prefix+name)
 	if errors.Is(err, objects.ErrNotFound) {
 		return nil, o, nil
@@ -235,13 +236,13 @@ func (r *Registrar) check(ctx context.Context, c *v1alpha1.Cluster, kc *kubeconf
 	}
 	switch req.Identity {
 	case v1alpha1.Impersonate:
-		lacking, err := lacks(ctx, m, true)
+		lacking, err := missingRights(ctx, m, true)
 		if err == nil && len(lacking) > 0 {
 			err = &LackingError{lacking}
 		}
 		return err
 	case "":
-		lacking, err := lacks(ctx, m, false)
+		lacking, err := missingRights(ctx, m, false)
 		if c.Spec.Identity = v1alpha1.Impersonate; len(lacking) > 0 {
 			c.Spec.Identity, c.Spec.DirectUsers = v1alpha1.Direct, req.DirectUsers
 		}
@@ -276,7 +277,7 @@ func (r *Registrar) store(ctx context.Context, c, before *v1alpha1.Cluster, req 
 	return changed, err
 }
 
-// errSpecChanged is the conflict that no repetition resolves.
+// errSpecChanged is the conflict after which store does not start again.
 var errSpecChanged = fmt.Errorf("the cluster was changed while its registration was checked; try again: %w",
 	objects.ErrConflict)
 
@@ -284,7 +285,7 @@ var errSpecChanged = fmt.Errorf("the cluster was changed while its registration 
 // reader ever sees an object together with a secret of another registration.
 func (r *Registrar) storeOnce(ctx context.Context, c, before *v1alpha1.Cluster, req Request) (changed bool, err error) {
 	key := v1alpha1.Prefix + c.Name
-	now, old, err := r.registered(ctx, c.Name)
+	now, old, err := r.readCluster(ctx, c.Name)
 	switch {
 	case err != nil:
 		return false, err
@@ -368,7 +369,7 @@ func (r *Registrar) write(ctx context.Context, c *v1alpha1.Cluster, kubeconfig s
 		return errors.Join(err, r.Secrets.Delete(ctx, name))
 	default:
 		return errors.Join(err,
-			fmt.Errorf("whether the cluster was stored is not known; if not, its secret %s is left over: %w", name, getErr))
+			fmt.Errorf("the cluster may or may not be stored; if it is not, delete its secret %s: %w", name, getErr))
 	}
 }
 
@@ -400,7 +401,7 @@ func (r *Registrar) Remove(ctx context.Context, name string) error {
 	}
 	err = r.deleteSecrets(ctx, c)
 	agents := &passes.Issuer{Objects: r.Objects, Secrets: r.Secrets}
-	// returned for a cluster that is not private
+	// A cluster that is not private has no agents.
 	if aerr := agents.RevokeAgent(ctx, name); !errors.Is(aerr, objects.ErrNotFound) {
 		err = errors.Join(err, aerr)
 	}
@@ -412,7 +413,7 @@ func (r *Registrar) Remove(ctx context.Context, name string) error {
 func (r *Registrar) deleteObject(ctx context.Context, name string) (*v1alpha1.Cluster, error) {
 	var first *v1alpha1.Cluster
 	for range statusWrites {
-		c, obj, err := r.registered(ctx, name)
+		c, obj, err := r.readCluster(ctx, name)
 		switch {
 		case err != nil:
 			return nil, err
