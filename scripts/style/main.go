@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-const usage = `style prints the places that break a rule of style, as FILE:LINE: RULE: TEXT. Run it at the root of the project.
+const usage = `style prints the places that break a rule of style, as FILE:LINE: RULE: TEXT. Run it at the root.
 
   go run ./scripts/style [PATH]...
 

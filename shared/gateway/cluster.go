@@ -94,8 +94,8 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identi
 //   - The bearer token of another issuer may be meant for a passthrough cluster. The Cluster object alone is then read
 //     first. Such a caller learns that the cluster accepts tokens, since the gateway has nothing to decide.
 //   - A process that has read no roles yet reads the member concurrently with the authorization.
-//   - For the first token that the gateway itself issued, a process reads policy and member while it verifies the token.
-//     It does so once, so made-up tokens cost one read of each store.
+//   - For the first token that the gateway itself issued, a process reads policy and member while it verifies the
+//     token. It does so once, so made-up tokens cost one read of each store.
 func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {
 	name, token := c.request.Route.Cluster, ""
 	if c.user == nil {

@@ -62,8 +62,8 @@ type Config struct {
 	Origins Origins
 	// Recheck is the interval at which the caller's rights are checked during a stream. 0 means 10 s.
 	Recheck time.Duration
-	// ClientTimeout is how long a client may accept none of a response. It is also the time for each 256 KiB of a request's
-	// body. 0 means one minute. Streams have other limits.
+	// ClientTimeout is how long a client may accept none of a response. It is also the time for each 256 KiB of a
+	// request's body. 0 means one minute. Streams have other limits.
 	ClientTimeout time.Duration
 	// Log receives one event for each request. nil means slog.Default().
 	Log *slog.Logger

@@ -107,8 +107,8 @@ func (f *fallback) ServeRefused(resp *http.Response, by *cluster.Member) (done b
 // protocolIndependent are status codes that a member also sends for the translated request.
 var protocolIndependent = []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusTooManyRequests}
 
-// concernsAllCallers reports whether the refusal of a websocket may concern websockets in general, and so other callers.
-// Server failures and refusals by the member's authorizer do not.
+// concernsAllCallers reports whether the refusal of a websocket may concern websockets in general, and so other
+// callers. Server failures and refusals by the member's authorizer do not.
 func concernsAllCallers(refusal *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(refusal.Header.Get("Content-Type"))
 	return refusal.StatusCode < http.StatusInternalServerError &&

@@ -142,8 +142,8 @@ func (c *unverifiedCall) refuseUnknown(reached quota.Limit) error {
 		"their cluster did not accept in the last %d minutes; try again later", tokenAccepted/time.Minute)
 }
 
-// ObserveResponse implements gateway.UnverifiedCall. If the response proves the token, the call releases its slot of the
-// unknown tokens.
+// ObserveResponse implements gateway.UnverifiedCall. If the response proves the token, the call releases its slot of
+// the unknown tokens.
 func (c *unverifiedCall) ObserveResponse(code int) error {
 	switch {
 	case code == http.StatusUnauthorized:

@@ -2,8 +2,8 @@
 // transfers watches, logs, exec and attach as text messages. The URLs are those of other clients.
 //
 // A watch sends one event per message, and logs send one line. Exec and attach send JSON, see input and output. Invalid
-// UTF-8 becomes U+FFFD. Watches and logs buffer only incomplete characters. Exec and attach buffer one message from each
-// side.
+// UTF-8 becomes U+FFFD. Watches and logs buffer only incomplete characters. Exec and attach buffer one message from
+// each side.
 package text
 
 import (

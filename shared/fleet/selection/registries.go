@@ -45,8 +45,8 @@ func (s *Selector) notGlobal(k registry.Kind, hasNamespaceScoped bool) error {
 		"the request to one cluster at /clusters/NAME%s", resource, k.APIVersion, needed, s.req.Route.Path)
 }
 
-// kinds returns the kind of a resource in each cluster of targets, and in the control-plane cluster. Without targets, it
-// asks no cluster. A read of one object waits at most members.GracePeriod once the cluster that had the object last
+// kinds returns the kind of a resource in each cluster of targets, and in the control-plane cluster. Without targets,
+// it asks no cluster. A read of one object waits at most members.GracePeriod once the cluster that had the object last
 // has responded.
 func (s *Selector) kinds(ctx context.Context, targets []members.Entry, k registry.Kind) (
 	reports map[string]members.KindReport, control members.KindReport, err error,

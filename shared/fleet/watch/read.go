@@ -21,8 +21,8 @@ import (
 // minute.
 const maxSilence = 5 * time.Minute
 
-// list starts a list of the member with the client's selectors and Accept header, and these parameters. If params is not
-// nil, the rows of a table include at least the metadata of their objects.
+// list starts a list of the member with the client's selectors and Accept header, and these parameters. If params is
+// not nil, the rows of a table include at least the metadata of their objects.
 func (f *follower) list(ctx context.Context, params url.Values) (*listing, error) {
 	l := &listing{}
 	call := f.call(params)
