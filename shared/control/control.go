@@ -78,9 +78,14 @@ func (c *Config) issuer() *passes.Issuer {
 	return &passes.Issuer{Objects: c.Objects, Secrets: c.Secrets, URL: c.URL, Signer: c.PassSigner}
 }
 
+// publishTimeout limits how long PublishKeys waits for the stores.
+const publishTimeout = 5 * time.Second
+
 // PublishKeys publishes the keys that verify passes. It only logs an error, because the creation of the next pass tries
 // again.
 func (s *Server) PublishKeys(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
 	if err := s.cfg.issuer().Publish(ctx); err != nil {
 		s.cfg.Log.Warn("the keys that verify passes cannot be published now", "error", err.Error())
 	}
@@ -107,6 +112,7 @@ type Server struct {
 	codecs   serializer.CodecFactory
 	requests *request.RequestInfoFactory
 	handler  http.Handler
+	prepare  func()          // adds OpenAPI and health checks to handler, once
 	own      map[string]bool // resources as group/version/resource, and paths
 	merged   mergedOpenAPI
 	login    []byte // of login.Path, JSON; nil for none
@@ -156,7 +162,9 @@ func New(cfg Config) (*Server, error) {
 	if err := server.InstallAPIGroups(groups...); err != nil {
 		return nil, err
 	}
-	server.PrepareRun() // installs OpenAPI and health checks; the server is never run
+	// PrepareRun installs OpenAPI and health checks; the server is never run. It takes longer than the rest of New, so a
+	// cold start leaves it to the first request that needs it.
+	s.prepare = sync.OnceFunc(func() { server.PrepareRun() })
 	s.handler = server.Handler
 	s.own = map[string]bool{"/": true, "/api": true, "/apis": true, "/version": true, "/openapi/v2": true,
 		"/openapi/v3": true}

@@ -43,6 +43,9 @@ func (*Server) isBuiltin(groupVersion string) bool {
 func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) error {
 	path := "/" + strings.Trim(r.URL.Path, "/")
 	parts := strings.Split(path[1:], "/")
+	if parts[0] != "api" && parts[0] != "apis" && parts[0] != "version" {
+		s.prepare()
+	}
 	one := acceptsAggregated(r) && (path == "/api" || path == "/apis")
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:

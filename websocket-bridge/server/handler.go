@@ -54,12 +54,13 @@ func (b *Bridge) NewHandler(ctx context.Context, p *assembly.Parts, cfg HandlerC
 	if err != nil {
 		return nil, err
 	}
-	api, err := cfg.API.NewAPI(ctx, p, apiconfig.Dependencies{
+	api, err := cfg.API.NewAPI(p, apiconfig.Dependencies{
 		Members: members, Signer: signer, ControlPlane: cfg.Fleet.ControlPlane,
 	})
 	if err != nil {
 		return nil, err
 	}
+	api.PublishKeys(ctx)
 	gw, err := p.NewGateway(ctx, assembly.Options{
 		Peer: cfg.Peer, Members: members, Fleet: cfg.Fleet.NewFleet(p, members), API: api, Streams: b, Admission: b,
 		Source: b.limits.Source, Recheck: b.limits.Recheck,

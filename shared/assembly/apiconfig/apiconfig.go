@@ -42,11 +42,8 @@ type Dependencies struct {
 	ProbesOnGet bool
 }
 
-// publishTimeout limits how long the start of a program waits for the stores.
-const publishTimeout = 5 * time.Second
-
-// NewAPI returns the API, and publishes the keys that verify its passes.
-func (o Options) NewAPI(ctx context.Context, p *assembly.Parts, d Dependencies) (*control.Server, error) {
+// NewAPI returns the API. It sends no requests.
+func (o Options) NewAPI(p *assembly.Parts, d Dependencies) (*control.Server, error) {
 	cfg := control.Config{
 		Objects: p.Stores.Objects, Secrets: p.Stores.Secrets, Access: p.Access, Members: d.Members,
 		ControlPlane: d.ControlPlane, URL: string(p.Env.URL), ServerCA: o.ServerCA.PEM(), MaxPassTTL: o.MaxPassTTL,
@@ -55,12 +52,5 @@ func (o Options) NewAPI(ctx context.Context, p *assembly.Parts, d Dependencies) 
 	if d.ProbesOnGet {
 		cfg.Probe = (&health.Prober{Objects: p.Stores.Objects, Members: d.Members, Log: p.Log}).Probe
 	}
-	s, err := control.New(cfg)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	s.PublishKeys(ctx)
-	return s, nil
+	return control.New(cfg)
 }
