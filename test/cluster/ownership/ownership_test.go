@@ -203,7 +203,7 @@ func TestRootOfSomebodyElse(t *testing.T) {
 	if err := os.Chmod(Root(), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Create(runName); err == nil || !strings.Contains(err.Error(), "open to others") {
+	if _, err := Create(runName); err == nil || !strings.Contains(err.Error(), "accessible to others") {
 		t.Errorf("got %v, want a refusal", err)
 	}
 	if err := os.Remove(Root()); err != nil {

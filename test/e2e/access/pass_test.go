@@ -188,7 +188,7 @@ subjects: [{kind: User, name: pass-maker}]
 				t.Errorf("the gateway sees %s", who)
 			}
 			k.NeverAllowed(t, "the pass is limited to clusters", "-n", ns, "exec", "shell", "--", "true")
-			e2e.WantText(t, maker.MustEventually(t, "get", "passes"), "USER", "GROUPS", "CLUSTERS", "FORM", "UNTIL", "kubectl-"+
+			e2e.WantText(t, maker.MustEventually(t, "get", "passes"), "USER", "GROUPS", "CLUSTERS", "FORM", "EXPIRES", "kubectl-"+
 				form, "pass-maker", "member1")
 			e2e.WantText(t, maker.MustEventually(t, "get", "passes", "-o", "wide"), "CREATED-BY")
 			if again := maker.MustEventually(t, "get", "pass", "kubectl-"+form, "-o", "yaml"); strings.Contains(again,
