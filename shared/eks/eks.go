@@ -4,8 +4,8 @@
 // header x-k8s-aws-id contains the cluster's name. The cluster calls the URL to learn the caller, for 15 minutes from
 // its date.
 //
-// The author of a member's kubeconfig chooses server, cluster name and role. The server can use the token at any cluster
-// that accepts the gateway's AWS identity or that role. Give both no more rights than the gateway needs there.
+// The author of a member's kubeconfig chooses server, cluster name and role. The server can use the token at any
+// cluster that accepts the gateway's AWS identity or that role. Give both no more rights than the gateway needs there.
 package eks
 
 // Spec specifies a token. It contains no secret and is comparable.
