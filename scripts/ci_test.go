@@ -12,10 +12,8 @@ import (
 	"testing"
 )
 
-// programs are scripts in place of the machine's programs, by name.
 type programs map[string]string
 
-// path returns a PATH that begins with the programs. Without others, only make and tools of the shell follow.
 func (p programs) path(t *testing.T, others bool) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -95,7 +93,6 @@ func TestCISuiteIsOneThatTheMachineCanRun(t *testing.T) {
 	}
 }
 
-// ci returns the command .ci/run with some programs in place of the machine's, in a process group of its own.
 func ci(t *testing.T, p programs) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "../.ci/run")

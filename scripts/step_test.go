@@ -16,11 +16,9 @@ import (
 	"time"
 )
 
-// patience bounds all waits for one script, on a machine that may be busy.
 const patience = 5 * time.Minute
 
-// TestMain gives the scripts the signals of a terminal. A program that was started in the background, or by nohup,
-// ignores some, and so do all programs that it starts.
+// TestMain lets the scripts get the signals of a terminal. Programs started by nohup ignore some of them.
 func TestMain(m *testing.M) {
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		if signal.Ignored(s) {
@@ -30,8 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// step returns the command scripts/step for a step called "build it", in a process group of its own as make's commands
-// are in a terminal. It prints the elapsed time each second.
+// step returns a scripts/step that prints the elapsed time each second, in a process group of its own as make's.
 func step(t *testing.T, command ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "./step", append([]string{"build it", "Go and patience"}, command...)...)
@@ -154,8 +151,7 @@ func TestStepIsSilentWhileItsCommandPrints(t *testing.T) {
 	}
 }
 
-// ctrl-C signals the process group. A signal to step alone, as from a CI that cancels a job, must end the command, too.
-// Otherwise a compiler would run on, and whoever reads the output would wait for it.
+// ctrl-C signals the process group. A CI that cancels a job signals step alone, and the command must end, too.
 func TestStepEndsWithItsCommand(t *testing.T) {
 	for name, tt := range map[string]struct {
 		signal  syscall.Signal
@@ -210,7 +206,6 @@ func TestStepWaitsForACommandThatCleansUp(t *testing.T) {
 	wantExitCode(t, cmd.Wait(), 7)
 }
 
-// started starts a step that runs command, and returns what it reads and the lines of its standard error.
 func started(t *testing.T, command ...string) (*exec.Cmd, io.Closer, *lines) {
 	t.Helper()
 	cmd := step(t, command...)
@@ -218,8 +213,6 @@ func started(t *testing.T, command ...string) (*exec.Cmd, io.Closer, *lines) {
 	return cmd, stdin, stderr
 }
 
-// begin starts a command in a process group of its own, and returns its standard input and the lines of its standard
-// error.
 func begin(t *testing.T, cmd *exec.Cmd) (io.Closer, *lines) {
 	t.Helper()
 	stdin, err := cmd.StdinPipe()
@@ -244,13 +237,11 @@ func begin(t *testing.T, cmd *exec.Cmd) (io.Closer, *lines) {
 	return stdin, l
 }
 
-// lines are the lines that a step prints.
 type lines struct {
 	c        chan string
 	deadline <-chan time.Time // of all lines: a step that does not end prints one each second
 }
 
-// line waits for the next line; false at the end.
 func (l *lines) line(t *testing.T) (string, bool) {
 	t.Helper()
 	select {
@@ -262,7 +253,6 @@ func (l *lines) line(t *testing.T) (string, bool) {
 	}
 }
 
-// next waits for the next line, which must come.
 func (l *lines) next(t *testing.T) string {
 	t.Helper()
 	line, ok := l.line(t)
@@ -272,14 +262,12 @@ func (l *lines) next(t *testing.T) string {
 	return line
 }
 
-// skipTo reads lines up to want.
 func (l *lines) skipTo(t *testing.T, want string) {
 	t.Helper()
 	for l.next(t) != want {
 	}
 }
 
-// withoutTimes replaces each number of seconds by N.
 func withoutTimes(s string) string {
 	words := strings.Split(s, " ")
 	for i := 1; i < len(words); i++ {

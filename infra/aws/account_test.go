@@ -17,7 +17,6 @@ import (
 
 const region = "eu-central-1"
 
-// account is an emulated AWS account.
 type account struct {
 	t   *testing.T
 	url string
@@ -53,7 +52,6 @@ func newAccount(t *testing.T) account {
 	return account{t, moto.URL}
 }
 
-// call calls an AWS service and returns the response's body.
 func (a account) call(service, method, path, target, body string) []byte {
 	a.t.Helper()
 	req, err := http.NewRequestWithContext(a.t.Context(), method, a.url+path, strings.NewReader(body))
@@ -86,7 +84,6 @@ func (a account) json(into any, service, method, path, target, body string) {
 	}
 }
 
-// query calls a service with the query protocol and returns the values of an element of the response.
 func (a account) query(service, version, element string, params ...string) []string {
 	a.t.Helper()
 	form := url.Values{"Version": {version}}
@@ -106,7 +103,6 @@ func (a account) elb(element string, params ...string) []string {
 	return a.query("elasticloadbalancing", "2015-12-01", element, params...)
 }
 
-// deploy runs stack.py and returns the stack's outputs.
 func (a account) deploy(parameters ...string) map[string]string {
 	a.t.Helper()
 	out, err := python(append([]string{"infra/localstack/stack.py", "deploy", "test"}, parameters...)...)
@@ -121,7 +117,6 @@ func (a account) deploy(parameters ...string) map[string]string {
 	return outputs
 }
 
-// certificate returns the ARN of a certificate in moto's ACM.
 func (a account) certificate() string {
 	a.t.Helper()
 	var made struct{ CertificateArn string }
@@ -130,7 +125,6 @@ func (a account) certificate() string {
 	return made.CertificateArn
 }
 
-// function is a function's configuration in Lambda.
 type function struct {
 	Environment struct{ Variables map[string]string }
 	VpcConfig   struct{ SubnetIDs []string }
@@ -144,7 +138,6 @@ func (a account) function(name string) function {
 	return f
 }
 
-// environmentVariable is a variable of a container. moto keeps numbers as numbers.
 type environmentVariable struct {
 	Name  string
 	Value any

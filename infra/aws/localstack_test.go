@@ -24,11 +24,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// patience is a timeout for a busy machine.
 const patience = 10 * time.Minute
 
-// TestLocalStack fails if make localstack does not deploy to any AWS_ENDPOINT_URL, shows no progress, or does not serve
-// clients with the stores there.
+// A developer can deploy to any AWS_ENDPOINT_URL, and clients can use the stores there.
 func TestLocalStack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -114,8 +112,7 @@ func TestLocalStack(t *testing.T) {
 	}
 }
 
-// TestLocalStackCompose: LocalStack is reachable only from this machine, at the address in infra/localstack/up. It does
-// not start without a token, and runs the services of all resources of the stack.
+// LocalStack must be reachable only from this machine.
 func TestLocalStackCompose(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "infra/localstack/compose.yaml"))
 	if err != nil {
@@ -162,8 +159,7 @@ func TestLocalStackCompose(t *testing.T) {
 	}
 }
 
-// quietAddress returns a loopback address without a listener. Its port is below the range of ephemeral ports, so that
-// no other program gets it by chance.
+// quietAddress returns a loopback address below the range of ephemeral ports, where no program listens by chance.
 func quietAddress(t *testing.T) string {
 	t.Helper()
 	for {
@@ -178,7 +174,6 @@ func quietAddress(t *testing.T) string {
 	}
 }
 
-// ask sends a client's request to the bridge.
 func ask(t *testing.T, cfg *rest.Config, path string) (int, string) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(cfg)

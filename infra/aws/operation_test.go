@@ -16,13 +16,11 @@ import (
 	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
 )
 
-// given is a template with parameter values. It evaluates conditions, rules and Fn::If like CloudFormation.
 type given struct {
 	*template
 	parameters map[string]any
 }
 
-// with returns a template with its defaults and the given parameters, as NAME=VALUE.
 func (tmpl *template) with(parameters ...string) given {
 	g := given{tmpl, map[string]any{}}
 	for name, p := range tmpl.Parameters {
@@ -37,7 +35,6 @@ func (tmpl *template) with(parameters ...string) given {
 	return g
 }
 
-// value evaluates everything in v that depends on parameters only.
 func (g given) value(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -97,7 +94,6 @@ func (g given) value(v any) any {
 
 func (g given) condition(name string) bool { return g.value(g.Conditions[name]) == true }
 
-// refusals returns CloudFormation's errors for these parameters before it creates anything.
 func (g given) refusals() []string {
 	var all []string
 	for _, r := range g.Rules {
@@ -113,8 +109,7 @@ func (g given) refusals() []string {
 	return all
 }
 
-// TestRules: invalid combinations of parameters are refused before anything is created. The combinations of
-// docs/reference/aws.md are accepted.
+// An invalid combination of parameters must fail before CloudFormation creates anything.
 func TestRules(t *testing.T) {
 	tmpl := load(t)["template.yaml"]
 	text := fmt.Sprint(tmpl.Rules)
@@ -286,8 +281,7 @@ func TestSpot(t *testing.T) {
 	}
 }
 
-// TestReplacement: a bridge is stopped only after its replacement is healthy, and a failed deployment is rolled back. A
-// stopping bridge gets no new requests while its streams continue.
+// A deployment must not interrupt streams, and a failed one must be rolled back.
 func TestReplacement(t *testing.T) {
 	all := load(t)
 	service := all["infra/aws/bridge.yaml"].Resources["Service"].Properties
@@ -326,8 +320,7 @@ func TestReplacement(t *testing.T) {
 	}
 }
 
-// TestAlarms: alarms watch errors, throttles, full and unhealthy bridges by the right metric names, and notify the
-// topic.
+// Alarms must name metrics that exist. Otherwise operators never hear of errors and full bridges.
 func TestAlarms(t *testing.T) {
 	all := load(t)
 	var watched []string

@@ -16,7 +16,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// TestRulesAreTheTable: rules.yaml is generated from the current table.
 func TestRulesAreTheTable(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "run", "./infra/aws/rules")
 	cmd.Dir = root
@@ -33,7 +32,6 @@ func TestRulesAreTheTable(t *testing.T) {
 	}
 }
 
-// rule is a listener rule of an ALB.
 type rule struct {
 	Priority   int
 	Conditions []struct {
@@ -85,7 +83,6 @@ func (r rule) matches(path, query string, header http.Header) bool {
 	return len(r.Conditions) > 0
 }
 
-// samples are requests of every kind.
 var samples = []struct {
 	path, query string
 	header      http.Header
@@ -123,7 +120,6 @@ var samples = []struct {
 	{"/bridge", "", nil}, {"/bridge/clusters/m/api", "", nil}, {"/bridges/api", "", nil}, {"/a%2Fb/api", "", nil},
 }
 
-// TestRulesMeanTheTable: an ALB with these rules routes every request like the table.
 func TestRulesMeanTheTable(t *testing.T) {
 	var rules []rule
 	for id, r := range load(t)["infra/aws/rules.yaml"].Resources {
@@ -159,14 +155,12 @@ func TestRulesMeanTheTable(t *testing.T) {
 			t.Errorf("no sample meets row %s", row.Name)
 		}
 	}
-	// The default is the last row.
 	all := load(t)
 	listener := all["infra/aws/frontdoor.yaml"].Resources["Listener"]
 	if got := render(
 		get(listener.Properties["DefaultActions"].([]any)[0], "TargetGroupArn")); got[0] != "${ControlTargets}" {
 		t.Errorf("by default it goes to %s, want %s", got, route.Table[len(route.Table)-1].To)
 	}
-	// Each backend's parameter has the value of that backend's group.
 	given := all["template.yaml"].Resources["Routes"].Properties["Parameters"].(map[string]any)
 	for name, v := range given {
 		backend := strings.TrimSuffix(name, "TargetGroup")
@@ -176,8 +170,7 @@ func TestRulesMeanTheTable(t *testing.T) {
 	}
 }
 
-// TestAPIMeansTheTable: with FrontDoor api, a request reaches the function in the table, or one that can serve it as
-// well. Functions redirect requests for the bridge.
+// With FrontDoor api, a request must reach the function of the table, or one that can serve it as well.
 func TestAPIMeansTheTable(t *testing.T) {
 	paths, _ := get(load(t)["infra/aws/api.yaml"].Resources["Api"].Properties["Body"], "paths").(map[string]any)
 	if len(paths) == 0 {

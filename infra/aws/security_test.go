@@ -15,7 +15,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes"
 )
 
-// statement is a statement of a policy, with all fields as lists.
 type statement struct {
 	effect             string
 	actions, resources []string
@@ -41,7 +40,6 @@ func statements(t *testing.T, document any) []statement {
 	return all
 }
 
-// identityPolicies returns the policies of our own programs, by location.
 func identityPolicies(t *testing.T, all map[string]*template) map[string]any {
 	t.Helper()
 	found := map[string]any{}
@@ -72,7 +70,6 @@ const (
 	logGroupPrefix = "arn:${AWS::Partition}:logs:${AWS::Region}:${AWS::AccountId}:log-group:${"
 )
 
-// TestNoWildcards: permissions name their resources, except for a few actions without resources.
 func TestNoWildcards(t *testing.T) {
 	// Actions that support no resources.
 	anywhere := []string{
@@ -119,7 +116,6 @@ func TestNoWildcards(t *testing.T) {
 	}
 }
 
-// statementsOf returns all statements of a role. id is its template and logical ID.
 func statementsOf(t *testing.T, all map[string]*template, id string) []statement {
 	t.Helper()
 	policies := identityPolicies(t, all)
@@ -130,7 +126,6 @@ func statementsOf(t *testing.T, all map[string]*template, id string) []statement
 			found = append(found, statements(t, doc)...)
 		}
 	}
-	// bridge.yaml has policies as parameters.
 	given := all["template.yaml"].Resources["BridgeService"].Properties["Parameters"]
 	for _, arn := range render(of(all, "AWS::IAM::Role")[id].Properties["ManagedPolicyArns"]) {
 		name := strings.Trim(arn, "${}")
@@ -147,8 +142,7 @@ func statementsOf(t *testing.T, all map[string]*template, id string) []statement
 	return found
 }
 
-// TestWhoReadsKeys: functions that only read can read neither the CA's key nor a key that makes a pass. Otherwise an
-// attacker who controls one of them is any user. Only control may use the key in KMS.
+// An attacker who controls a function that reads the CA's key, or a key that makes passes, can act as any user.
 func TestWhoReadsKeys(t *testing.T) {
 	all := load(t)
 	const suffix = "-AbCdEf" // appended by Secrets Manager
@@ -185,16 +179,14 @@ func TestWhoReadsKeys(t *testing.T) {
 	}
 }
 
-// covers reports whether a policy's pattern, with * and ?, matches a resource.
 func covers(pattern, resource string) bool {
 	expr := regexp.QuoteMeta(pattern)
 	expr = strings.ReplaceAll(strings.ReplaceAll(expr, `\*`, ".*"), `\?`, ".")
 	return regexp.MustCompile("^" + expr + "$").MatchString(resource)
 }
 
-// TestCertificateHeader: permissions to describe stacks or tasks, or to list functions, must not reveal the name of the
-// header with client certificates. Otherwise a user with read access to the account could act as any user of the
-// gateway. docs/reference/aws.md lists the permissions that do reveal it.
+// A user with read access to the account must not learn the name of the header with client certificates. Its sender can
+// act as any user of the gateway.
 func TestCertificateHeader(t *testing.T) {
 	all := load(t)
 	for path, tmpl := range all {
@@ -240,7 +232,6 @@ func TestCertificateHeader(t *testing.T) {
 	}
 }
 
-// TestLeastPrivilege checks that each program has only the permissions that it needs.
 func TestLeastPrivilege(t *testing.T) {
 	logs := []string{"logs:CreateLogStream", "logs:PutLogEvents"}
 	read := []string{
@@ -349,8 +340,7 @@ func TestKeyPolicy(t *testing.T) {
 	}
 }
 
-// TestWhoReachesWhom checks the security groups. Only the load balancer reaches the bridge's port. Only functions and
-// other bridges reach the tunnel port. Everything else is closed.
+// Only the load balancer may reach the bridge's port. Only functions and other bridges may reach the tunnel port.
 func TestWhoReachesWhom(t *testing.T) {
 	all := load(t)
 	type way struct{ to, ports, from string }
@@ -395,13 +385,11 @@ func TestWhoReachesWhom(t *testing.T) {
 			t.Errorf("the load balancer reaches %s", ports(rule))
 		}
 	}
-	// The load balancer forwards to one port.
 	for id, r := range of(all, "AWS::ElasticLoadBalancingV2::TargetGroup") {
 		if r.Properties["TargetType"] != "lambda" && fmt.Sprint(r.Properties["Port"]) != "8080" {
 			t.Errorf("%s leads to port %v", id, r.Properties["Port"])
 		}
 	}
-	// Each has its own group.
 	for what, want := range map[string]string{
 		fmt.Sprint(
 			render(
@@ -422,7 +410,6 @@ func TestWhoReachesWhom(t *testing.T) {
 	}
 }
 
-// TestEncryption: all storage and transport is encrypted, with the installation's own key where possible.
 func TestEncryption(t *testing.T) {
 	ownKey := func(v any) bool {
 		return slices.Contains([]string{"${Key.Arn}", "${Key}"}, strings.Join(render(v), ""))
@@ -491,8 +478,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestTunnelPort: all bridges have the DNS name that they are configured with, within their network, at a port of the
-// task.
+// Bridges must be reachable by the DNS name and port that they are configured with.
 func TestTunnelPort(t *testing.T) {
 	all := load(t)
 	resources := all["infra/aws/bridge.yaml"].Resources
@@ -559,8 +545,7 @@ func TestBridgeTask(t *testing.T) {
 	}
 }
 
-// Without a limit before the functions, one source or one credential uses up the account's concurrent executions. A web
-// ACL of the stack limits both. A reserved concurrency limits each function, and keeps rotation going.
+// Without these limits, one source or one credential uses up the account's concurrent executions.
 func TestRequestRateAndConcurrencyAreLimited(t *testing.T) {
 	all := load(t)
 	acl := all["infra/aws/waf.yaml"].Resources["Acl"]

@@ -22,7 +22,6 @@ import (
 	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
 )
 
-// programs are the programs of the stack and their configurations.
 var programs = map[string]func() any{
 	"proxy":   func() any { return &proxy.Config{} },
 	"control": func() any { return &control.Config{} },
@@ -31,7 +30,6 @@ var programs = map[string]func() any{
 	"bridge":  func() any { return &bridge.Config{} },
 }
 
-// defaults are variables that the template does not set.
 var defaults = []string{
 	"CLUSTERPASS_ALLOW_LOOPBACK", "CLUSTERPASS_BRIDGE_URL", "CLUSTERPASS_MAX_STREAMS_PER_CALLER",
 	"CLUSTERPASS_STREAM_IDLE_TIMEOUT",
@@ -44,7 +42,6 @@ var defaults = []string{
 	"CLUSTERPASS_SOURCE_ADDRESS", // the bridge's default is correct behind the ALB
 }
 
-// configure parses a program's environment from the stack. The program must know each variable.
 func configure(t *testing.T, name string, env map[string]string) any {
 	t.Helper()
 	cfg := programs[name]()
@@ -76,7 +73,6 @@ func clientCA(t *testing.T) string {
 	return base64.StdEncoding.EncodeToString(ca.PEM())
 }
 
-// balancedStack is a deployed stack with a load balancer, and the configurations that its programs parse.
 type balancedStack struct {
 	account
 	outputs map[string]string
@@ -87,8 +83,7 @@ type balancedStack struct {
 	control *control.Config
 }
 
-// TestStackWithBalancer fails if a program of the complete stack cannot parse its configuration, or does not get a
-// parameter of the template.
+// Each program must be able to parse its configuration, and get each parameter of the template.
 func TestStackWithBalancer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -131,7 +126,6 @@ func TestStackWithBalancer(t *testing.T) {
 	s.checkStores()
 }
 
-// checkVariables checks that the template sets all variables of the programs, except those with suitable defaults.
 func (s *balancedStack) checkVariables() {
 	s.t.Helper()
 	for name := range programs {
@@ -157,7 +151,6 @@ func (s *balancedStack) checkBridge() {
 	}
 }
 
-// checkTunnel checks the tunnel port. Its URL has one host name with the addresses of all bridges.
 func (s *balancedStack) checkTunnel() {
 	s.t.Helper()
 	b := s.bridge
@@ -179,7 +172,6 @@ func (s *balancedStack) checkTunnel() {
 	}
 }
 
-// checkPasses checks that the control function and the bridge create the same passes.
 func (s *balancedStack) checkPasses() {
 	s.t.Helper()
 	b, c := s.bridge, s.control
@@ -189,7 +181,6 @@ func (s *balancedStack) checkPasses() {
 	}
 }
 
-// checkFunction checks the configuration that a function shares with the bridge.
 func (s *balancedStack) checkFunction(name string, cfg proxy.Config) {
 	s.t.Helper()
 	b := s.bridge
@@ -213,7 +204,6 @@ func (s *balancedStack) checkFunction(name string, cfg proxy.Config) {
 	}
 }
 
-// checkRouting checks that the listener has a rule for each row of the routing table. One is the default.
 func (s *balancedStack) checkRouting() {
 	s.t.Helper()
 	balancer := s.elb("LoadBalancerArn", "Action", "DescribeLoadBalancers")
@@ -225,7 +215,6 @@ func (s *balancedStack) checkRouting() {
 	}
 }
 
-// checkStores checks that the programs can write into their stores, and that secrets use the stack's key.
 func (s *balancedStack) checkStores() {
 	t := s.t
 	t.Helper()

@@ -19,13 +19,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 )
 
-// pythonTimeout is the timeout of a Python program on a busy machine.
 const pythonTimeout = 5 * time.Minute
 
-// root is the repository's root.
 const root = "../.."
 
-// template is a CloudFormation template after SAM's translation.
 type template struct {
 	Parameters map[string]struct {
 		Type, Description, AllowedPattern string
@@ -82,7 +79,6 @@ func load(t *testing.T) map[string]*template {
 	return all
 }
 
-// python runs a Python program at the root of the repository and returns its output.
 func python(args ...string) ([]byte, error) {
 	interpreter, err := mototest.Python("moto", "boto3", "cfnlint", "samtranslator")
 	if err != nil {
@@ -131,7 +127,6 @@ func render(v any) []string {
 	return []string{fmt.Sprint(v)}
 }
 
-// get returns the value at the path keys.
 func get(v any, keys ...string) any {
 	for _, k := range keys {
 		m, _ := v.(map[string]any)
@@ -140,7 +135,6 @@ func get(v any, keys ...string) any {
 	return v
 }
 
-// of returns the resources of a type in all templates, by template and logical ID.
 func of(all map[string]*template, typ string) map[string]resource {
 	found := map[string]resource{}
 	for path, tmpl := range all {
@@ -153,7 +147,6 @@ func of(all map[string]*template, typ string) map[string]resource {
 	return found
 }
 
-// TestLint runs cfn-lint on the templates, before and after their translation.
 func TestLint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -170,8 +163,7 @@ func TestLint(t *testing.T) {
 	if len(all) != len(files) {
 		t.Errorf("template.yaml nests %d templates of %v", len(all)-1, files[1:])
 	}
-	// The translated templates are in the same layout, so that their paths are valid. W3002 means that they must still be
-	// packaged.
+	// The translated templates keep their layout, so that their paths are valid. W3002: they must still be packaged.
 	dir := t.TempDir()
 	for path, tmpl := range translated(t) {
 		name := filepath.Join(dir, path)

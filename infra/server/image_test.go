@@ -12,11 +12,9 @@ import (
 	"testing"
 )
 
-// root is the path of the repository's root.
 const root = "../.."
 
-// TestDockerfiles fails if an image cannot be built, or a program in it does not start. It needs no container engine.
-// It follows the Dockerfiles and starts each program with an empty environment.
+// Every image must build, and its programs must start. The test follows the Dockerfiles without a container engine.
 func TestDockerfiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -28,7 +26,6 @@ func TestDockerfiles(t *testing.T) {
 	})
 }
 
-// dockerfile checks a Dockerfile with two stages, whose image contains the programs.
 func dockerfile(t *testing.T, file string, programs ...string) {
 	text, err := os.ReadFile(filepath.Join(root, file))
 	if err != nil {
@@ -69,7 +66,6 @@ func dockerfile(t *testing.T, file string, programs ...string) {
 	}
 }
 
-// build is the state of a Dockerfile's build.
 type build struct {
 	t          *testing.T
 	src, out   string // directories with the sources and the results of the first stage
@@ -79,7 +75,6 @@ type build struct {
 	copied     []string // files that the second stage copies from the first
 }
 
-// copyInstruction follows COPY.
 func (b *build) copyInstruction(args []string) {
 	last := len(args) - 1
 	switch {
@@ -99,7 +94,6 @@ func (b *build) copyInstruction(args []string) {
 	}
 }
 
-// runInstruction follows a RUN that builds programs.
 func (b *build) runInstruction(command string) {
 	command = regexp.MustCompile(`--mount=\S+`).ReplaceAllString(command, "")
 	cmd := exec.CommandContext(b.t.Context(), "sh", "-ec", strings.ReplaceAll(command, " /", ` "$OUT"/`))
@@ -112,7 +106,6 @@ func (b *build) runInstruction(command string) {
 	b.built = true
 }
 
-// program checks that a program runs in an image without any other file.
 func program(t *testing.T, path string) {
 	t.Helper()
 	f, err := elf.Open(path)
@@ -130,7 +123,6 @@ func program(t *testing.T, path string) {
 	}
 }
 
-// copyTo copies like COPY: the content of a directory, or a file into a directory.
 func copyTo(t *testing.T, from, to string) {
 	t.Helper()
 	info, err := os.Stat(from)

@@ -24,7 +24,6 @@ import (
 
 const host = "clusterpass.example.com"
 
-// unit returns the environment and the other settings of clusterpass.service.
 func unit(t *testing.T) (env map[string]string, settings map[string]string) {
 	t.Helper()
 	text, err := os.ReadFile("clusterpass.service")
@@ -44,7 +43,6 @@ func unit(t *testing.T) (env map[string]string, settings map[string]string) {
 	return env, settings
 }
 
-// compose returns the environment in compose.yaml, and its service.
 func compose(t *testing.T) (env map[string]string, service map[string]any) {
 	t.Helper()
 	text, err := os.ReadFile("compose.yaml")
@@ -103,7 +101,6 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// serve runs the program with its files in a temporary directory, and calls it like a client with its kubeconfig.
 func serve(t *testing.T, cfg *server.Config) {
 	t.Helper()
 	dir := t.TempDir()

@@ -77,7 +77,6 @@ func (a *app) fileCommand(use, short, long string,
 	return cmd
 }
 
-// object is a role, a binding or a registry.
 type object struct {
 	prefix, kind string
 	meta         *metav1.ObjectMeta
@@ -87,7 +86,7 @@ type object struct {
 func (o *object) key() string  { return o.prefix + o.meta.Name }
 func (o *object) what() string { return o.kind + "/" + o.meta.Name }
 
-// parseObjects parses all documents. One invalid document makes it refuse all of them.
+// One invalid document makes parseObjects refuse all.
 func parseObjects(in io.Reader) ([]*object, error) {
 	var out []*object
 	docs := utilyaml.NewYAMLReader(bufio.NewReader(in))

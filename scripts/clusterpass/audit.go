@@ -10,7 +10,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/audit/override"
 )
 
-// maxOverride is the maximum duration of an override.
 const maxOverride = 7 * 24 * time.Hour
 
 func (a *app) audit() *cobra.Command {

@@ -125,7 +125,6 @@ func (a *app) certList() *cobra.Command {
 	}
 }
 
-// certificateIn returns the first certificate in PEM, or that of the only user of a kubeconfig.
 func certificateIn(data []byte) (*x509.Certificate, error) {
 	if kc, err := clientcmd.Load(data); err == nil && len(kc.AuthInfos) > 0 {
 		for _, user := range kc.AuthInfos { // with several users the choice would be ambiguous

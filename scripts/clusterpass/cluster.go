@@ -27,7 +27,6 @@ func (a *app) cluster() *cobra.Command {
 	return cmd
 }
 
-// source is the kubeconfig of a cluster, with the options of its registration.
 type source struct {
 	kubeconfig, context string
 	labels              map[string]string

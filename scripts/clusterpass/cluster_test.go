@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestGatewayIsNoCluster: a gateway as its own member would forward requests to itself. A refused join must not have
-// created an account in the cluster behind the gateway.
+// A gateway as its own member would forward requests to itself.
 func TestGatewayIsNoCluster(t *testing.T) {
 	for _, command := range []string{"add", "join"} {
 		for _, path := range []string{"", "/fleet", "/clusters/granted"} {

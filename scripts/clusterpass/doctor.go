@@ -27,7 +27,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// The doctor's network timeout, and the remaining lifetime of a certificate below which it warns.
 const (
 	networkTimeout = 10 * time.Second
 	memberTimeout  = 30 * time.Second
@@ -59,7 +58,6 @@ wrong and what to do. The exit code is 0 if all steps succeed, and otherwise 1.`
 	return cmd
 }
 
-// visit is one run of the doctor.
 type visit struct {
 	out    io.Writer
 	failed int // number of failed checks
@@ -69,7 +67,6 @@ func (v *visit) ok(step, format string, args ...any) {
 	_, _ = fmt.Fprintf(v.out, "ok     %-10s %s\n", step, fmt.Sprintf(format, args...))
 }
 
-// wrong prints a problem and its solution.
 func (v *visit) wrong(step, what, do string) {
 	v.failed++
 	_, _ = fmt.Fprintf(v.out, "WRONG  %-10s %s\n       %-10s -> %s\n", step, what, "", do)
@@ -110,7 +107,6 @@ func (v *visit) all(ctx context.Context, from *userFlags, clusters []string) {
 	}
 }
 
-// network checks the gateway's address and certificate.
 func (v *visit) network(ctx context.Context, u *user, cfg *rest.Config) bool {
 	gateway, err := url.Parse(u.url)
 	if err != nil {
@@ -178,7 +174,6 @@ func proxyOf(cfg *rest.Config, gateway *url.URL) *url.URL {
 	return proxy
 }
 
-// reason removes the parts of a network error that the step already prints.
 func reason(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -230,8 +225,7 @@ func (v *visit) gateway(ctx context.Context, u *user, cfg *rest.Config) bool {
 	return true
 }
 
-// isGateway reports whether the server of cfg publishes the login methods of a gateway. It sends no credential, and
-// ignores the path of the server. It returns an error if the server cannot be reached or has an internal error.
+// isGateway reports whether the server of cfg publishes login methods. It sends no credential to it.
 func isGateway(ctx context.Context, cfg *rest.Config) (bool, error) {
 	server, err := url.Parse(cfg.Host)
 	if err != nil {
@@ -256,7 +250,6 @@ func isGateway(ctx context.Context, cfg *rest.Config) (bool, error) {
 	return json.Unmarshal(data, &loginapi.Methods{}) == nil, nil
 }
 
-// identity asks the gateway for the caller's identity.
 func (v *visit) identity(ctx context.Context, u *user, cfg *rest.Config) bool {
 	v.certificate(u)
 	client, err := kubernetes.NewForConfig(cfg)
@@ -289,7 +282,6 @@ func (v *visit) identity(ctx context.Context, u *user, cfg *rest.Config) bool {
 	return false
 }
 
-// certificate checks the expiry of a client certificate.
 func (v *visit) certificate(u *user) {
 	block, _ := pem.Decode(u.auth.ClientCertificateData)
 	if block == nil {
@@ -308,7 +300,6 @@ func (v *visit) certificate(u *user) {
 	}
 }
 
-// bridge checks the bridge, which serves streams.
 func (v *visit) bridge(ctx context.Context, cfg *rest.Config) {
 	if err := get(ctx, cfg, "/bridge/version"); err != nil {
 		v.wrong("streams", "the bridge does not answer: "+plain(err),
@@ -318,7 +309,6 @@ func (v *visit) bridge(ctx context.Context, cfg *rest.Config) {
 	v.ok("streams", "the bridge answers")
 }
 
-// member requests a cluster's version through the gateway.
 func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {
 	began := time.Now()
 	err := get(ctx, cfg, kubeconfig.Path(name)+"/version")
@@ -343,7 +333,6 @@ func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {
 	v.wrong(name, plain(err), do)
 }
 
-// adviceForbidden returns the solution for a 403 of the gateway, or of the cluster.
 func adviceForbidden(err error, name string) string {
 	var refused *apierrors.StatusError
 	if errors.As(err, &refused) && apierrors.HasStatusCause(refused, metav1.CauseType(status.Forbidden)) {
@@ -355,7 +344,6 @@ func adviceForbidden(err error, name string) string {
 		" --replace --group GROUP"
 }
 
-// get sends a GET and discards the response.
 func get(ctx context.Context, cfg *rest.Config, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
 	defer cancel()

@@ -20,8 +20,7 @@ const memberRefusal = `{"kind":"Status","apiVersion":"v1","status":"Failure","re
 	`"message":"groups \"ops\" is forbidden: User \"sa\" cannot impersonate resource \"groups\"",` +
 	`"details":{"name":"ops","kind":"groups"}}`
 
-// gatewayHandler is a fake gateway with the cluster granted. The gateway refuses the cluster "ungranted", and the
-// cluster "refusing" refuses the request itself.
+// gatewayHandler is a gateway that refuses the cluster "ungranted". The cluster "refusing" itself refuses requests.
 func gatewayHandler(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch r.URL.Path {
@@ -41,7 +40,6 @@ func gatewayHandler(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveKubeconfig starts a server and returns the path of a kubeconfig with the context clusterpass for path there.
 func serveKubeconfig(t *testing.T, h http.Handler, path string) string {
 	t.Helper()
 	srv := httptest.NewTLSServer(h)

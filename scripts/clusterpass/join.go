@@ -26,8 +26,7 @@ const (
 	grantTimeout, grantPause = 15 * time.Second, 200 * time.Millisecond
 )
 
-// account is a ServiceAccount in a member and its rights, all with the same name. Each gateway and each registered
-// cluster has its own account in a member, so that they do not change each other's rights.
+// account is a ServiceAccount in a member. Each gateway and cluster has its own, with its own rights.
 type account struct {
 	name   string
 	groups []string // groups that it may impersonate; none means all
@@ -109,7 +108,6 @@ cluster.`,
 	return cmd
 }
 
-// join creates the account and returns a kubeconfig with a token of it.
 func join(ctx context.Context, admin secrets.Value, acc account, lifetime time.Duration) (secrets.Value, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
@@ -138,7 +136,6 @@ func join(ctx context.Context, admin secrets.Value, acc account, lifetime time.D
 	return registration.WithToken(admin, token.Status.Token)
 }
 
-// apply creates or updates the namespace, the account and its rights.
 func (acc account) apply(ctx context.Context, client kubernetes.Interface) error {
 	opts := metav1.ApplyOptions{FieldManager: "clusterpass", Force: true}
 	core, rbac := client.CoreV1(), client.RbacV1()

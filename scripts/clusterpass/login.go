@@ -23,7 +23,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 )
 
-// loginRequest has the values of login's flags.
 type loginRequest struct {
 	kubeconfig, prefix, ca, pass, cert, key      string
 	oidcIssuer, oidcClient, eks, region, profile string
@@ -95,7 +94,6 @@ this gateway are replaced, but keep the namespaces that you set. Contexts of oth
 	return cmd
 }
 
-// user returns the gateway and the credential in the flags.
 func (req *loginRequest) user(ctx context.Context, at string, in io.Reader) (*user, error) {
 	ways := 0
 	for _, way := range []string{req.pass, req.oidcIssuer, req.eks, req.cert} {
@@ -151,8 +149,7 @@ func (req *loginRequest) user(ctx context.Context, at string, in io.Reader) (*us
 const choose = "choose a credential with one of --pass, --oidc-issuer, --eks-name and " +
 	"--client-certificate"
 
-// trouble explains a failed call of the gateway. It returns the message otherwise, unless the gateway's certificate is
-// the reason.
+// trouble explains a failed call. otherwise ends the message unless the gateway's certificate is the reason.
 func (u *user) trouble(err error, otherwise string) error {
 	var unknown x509.UnknownAuthorityError
 	switch {
@@ -168,7 +165,6 @@ func (u *user) trouble(err error, otherwise string) error {
 	return fmt.Errorf("the gateway at %s: %s%s", u.url, plain(err), otherwise)
 }
 
-// discover asks the gateway for its login methods and sets the flags accordingly.
 func (req *loginRequest) discover(ctx context.Context, u *user) error {
 	cfg, err := u.config()
 	if err != nil {
@@ -214,7 +210,6 @@ func (req *loginRequest) discover(ctx context.Context, u *user) error {
 	return nil
 }
 
-// fromPass reads a pass, which contains the gateway's URL.
 func (req *loginRequest) fromPass(at string, in io.Reader) (*user, error) {
 	read := func() ([]byte, error) { return os.ReadFile(req.pass) }
 	if req.pass == "-" {
@@ -239,8 +234,8 @@ func (req *loginRequest) fromPass(at string, in io.Reader) (*user, error) {
 	return u, err
 }
 
-// inline refuses what passes never contain: programs to run and references to local files. The author of the file could
-// otherwise run programs and read files.
+// inline refuses programs to run and references to files. Otherwise the file's author could run programs and read
+// files.
 func inline(kc *clientcmdapi.Config) error {
 	c := kc.Contexts[kubeconfig.Own]
 	auth, cluster := kc.AuthInfos[c.AuthInfo], kc.Clusters[c.Cluster]
@@ -272,7 +267,6 @@ func inline(kc *clientcmdapi.Config) error {
 
 const execVersion = "client.authentication.k8s.io/v1"
 
-// kubelogin returns an entry with which kubectl signs users in at an OpenID Connect provider.
 func (req *loginRequest) kubelogin() *clientcmdapi.ExecConfig {
 	args := []string{
 		"oidc-login", "get-token", "--oidc-issuer-url=" + req.oidcIssuer, "--oidc-client-id=" + req.oidcClient,
@@ -287,7 +281,6 @@ func (req *loginRequest) kubelogin() *clientcmdapi.ExecConfig {
 	}
 }
 
-// eksToken returns an entry with which kubectl uses the identity of the AWS CLI.
 func (req *loginRequest) eksToken() *clientcmdapi.ExecConfig {
 	args := []string{"eks", "get-token", "--cluster-name", req.eks, "--output", "json"}
 	if req.region != "" {
@@ -304,7 +297,6 @@ func (req *loginRequest) eksToken() *clientcmdapi.ExecConfig {
 	return e
 }
 
-// write writes u's contexts into the kubeconfig.
 func (req *loginRequest) write(out io.Writer, u *user, clusters []string) error {
 	files := clientcmd.NewDefaultPathOptions()
 	usual := files.GetDefaultFilename()
@@ -344,8 +336,8 @@ func sameFile(a, b string) bool {
 	return err == nil && err2 == nil && absolute == other
 }
 
-// merge replaces the contexts in kc that lead to the gateway at url by those of made. all is everything that kubectl
-// reads, including kc. merge returns an error if it would change or hide other entries of all.
+// merge replaces kc's contexts of the gateway at url by made. It fails if it would change or hide other entries of all,
+// which is everything that kubectl reads.
 func merge(kc, all, made *clientcmdapi.Config, url, prefix string) error {
 	if err := checkConflicts(all, made, url); err != nil {
 		return err
@@ -385,8 +377,7 @@ func checkConflicts(all, made *clientcmdapi.Config, url string) error {
 	return nil
 }
 
-// removeUnreachable removes the contexts of an earlier login whose clusters are not in made, from kc and all. It keeps
-// contexts that the user created.
+// removeUnreachable removes contexts of an earlier login that are not in made. It keeps those that the user created.
 func removeUnreachable(kc, all, made *clientcmdapi.Config, url, prefix string) {
 	for name, c := range kc.Contexts {
 		server := url + kubeconfig.Path(strings.TrimPrefix(name, prefix))

@@ -13,8 +13,6 @@ import (
 
 const loginURL = "https://gateway.example.com"
 
-// loginInto returns a function that runs login with a kubeconfig, and returns the result. It checks that entries of
-// others do not change.
 func loginInto(t *testing.T, c clusterpass, path string) func(args ...string) *clientcmdapi.Config {
 	t.Helper()
 	before, err := clientcmd.LoadFromFile(path)
@@ -90,7 +88,6 @@ func TestLoginCreatesKubeconfig(t *testing.T) {
 	}
 }
 
-// TestLoginRefusals checks that a refused login names what is wrong and leaves the kubeconfig as it was.
 func TestLoginRefusals(t *testing.T) {
 	c, theirs := setup(t)
 	const gw = "https://gateway.example.com"
@@ -129,7 +126,6 @@ func TestLoginRefusals(t *testing.T) {
 	}
 }
 
-// kubeconfigFile creates a kubeconfig file.
 func kubeconfigFile(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config")
@@ -259,7 +255,6 @@ users: [{name: clusterpass, user: {`+user+`}}]
 	}
 }
 
-// TestCompletion: shells complete commands and stored names, also for the kubectl plugin.
 func TestCompletion(t *testing.T) {
 	c, kc := setup(t)
 	if out, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kc, "--skip-check", "--identity",

@@ -1,6 +1,5 @@
-// Command clusterpass is the command line for users of a gateway, who log in, and for its administrators, who register
-// member clusters. With the name kubectl-clusterpass it is a kubectl plugin. With the name kubectl_complete-clusterpass
-// it completes the plugin's command line.
+// Command clusterpass is the command line for users and administrators of a gateway. Its file name makes it a kubectl
+// plugin (kubectl-clusterpass), or the completion of one (kubectl_complete-clusterpass).
 package main
 
 import (

@@ -11,7 +11,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// clusterpass runs the command line with its own store.
 type clusterpass struct{ store string }
 
 func (c clusterpass) run(t *testing.T, args ...string) (string, error) {
@@ -41,7 +40,6 @@ users:
 - {name: p, user: {exec: {command: gcloud, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}}}
 `
 
-// testCA returns the PEM of a new CA.
 func testCA(t *testing.T) string {
 	t.Helper()
 	ca, err := pki.LoadCA(t.TempDir(), "ca")
@@ -62,7 +60,6 @@ func setup(t *testing.T) (clusterpass, string) {
 	return clusterpass{"dir:" + filepath.Join(dir, "store")}, filepath.Join(dir, "config")
 }
 
-// addLab registers the cluster lab. It returns the cluster's UID.
 func addLab(t *testing.T, c clusterpass, kubeconfig string) string {
 	t.Helper()
 	out, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kubeconfig, "--skip-check", "--identity", "impersonate",

@@ -35,7 +35,6 @@ verbs. A pass never grants more than RBAC grants its user. It ends when it expir
 	return cmd
 }
 
-// passRequest has the values of the flags of pass create.
 type passRequest struct {
 	user, form, gateway, ca, output string
 	groups, clusters, verbs         []string
@@ -91,7 +90,6 @@ also be the URL itself.`,
 	return cmd
 }
 
-// createPass creates a pass and returns the output.
 func (a *app) createPass(ctx context.Context, p *v1alpha1.Pass, req *passRequest) ([]byte, error) {
 	gw, err := kubeconfig.Read(req.gateway)
 	if err != nil {
@@ -128,7 +126,6 @@ func (a *app) createPass(ctx context.Context, p *v1alpha1.Pass, req *passRequest
 	}, contexts, "")
 }
 
-// clientCA reads the CA that signs client certificates, from a file or from the secret store.
 func (a *app) clientCA(ctx context.Context, path string, store secrets.Store) (*pki.CA, error) {
 	if path != "" {
 		return pki.ReadCA(path)
@@ -142,7 +139,6 @@ func (a *app) clientCA(ctx context.Context, path string, store secrets.Store) (*
 	return ca, err
 }
 
-// contextsOf returns contexts for the clusters in names, or for all registered clusters.
 func contextsOf(ctx context.Context, r *registration.Registrar, names []string) ([]kubeconfig.Context, error) {
 	var out []kubeconfig.Context
 	if !slices.Contains(names, v1alpha1.Any) {
@@ -239,7 +235,6 @@ signed. Without it, keys in the secret store sign passes from now on, even if a 
 	return cmd
 }
 
-// issuer opens the stores for commands that do not need the gateway's URL.
 func (a *app) issuer(ctx context.Context) (*passes.Issuer, error) {
 	r, err := a.registrar(ctx)
 	if err != nil {
@@ -248,8 +243,7 @@ func (a *app) issuer(ctx context.Context) (*passes.Issuer, error) {
 	return a.issuerOver(ctx, r.Objects, r.Secrets, "")
 }
 
-// issuerOver returns an issuer for the gateway at url, which may be "" if no token is issued. --pass-kms-key selects
-// the signing key.
+// url may be "" if no token is issued.
 func (a *app) issuerOver(
 	ctx context.Context, obj objects.Store, sec secrets.Store, url string,
 ) (*passes.Issuer, error) {

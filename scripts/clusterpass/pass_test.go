@@ -13,7 +13,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// gatewayFile creates a kubeconfig like the gateway's, and stores a client CA.
 func gatewayFile(t *testing.T, c clusterpass) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,7 +35,6 @@ func gatewayFile(t *testing.T, c clusterpass) string {
 	return path
 }
 
-// createPasses creates the token pass ci and the certificate pass laptop. It returns their kubeconfigs.
 func createPasses(t *testing.T, c clusterpass) (token, certificate string) {
 	t.Helper()
 	gw := gatewayFile(t, c)

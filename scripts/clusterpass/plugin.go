@@ -6,13 +6,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The file names that make the program a kubectl plugin, and its completion program.
 const (
 	pluginName   = "kubectl-clusterpass"
 	completeName = "kubectl_complete-clusterpass"
 )
 
-// named sets the name of cmd to that of the called program. argv starts with the program's path.
 func named(cmd *cobra.Command, argv []string) *cobra.Command {
 	switch filepath.Base(argv[0]) {
 	case pluginName:
@@ -23,7 +21,6 @@ func named(cmd *cobra.Command, argv []string) *cobra.Command {
 	return cmd
 }
 
-// storedNames completes the first argument with the names that list returns.
 func storedNames(list func(cmd *cobra.Command) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {

@@ -24,7 +24,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/registration"
 )
 
-// private has the options of a private cluster: the agents' path to the gateway, and the gateway's path to them.
 type private struct {
 	pull                          bool
 	gateway, tunnel, image, proxy string
@@ -101,8 +100,7 @@ var agentManifest = template.Must(template.New("agent").Funcs(template.FuncMap{
 	"base64": func(b []byte) string { return base64.StdEncoding.EncodeToString(b) },
 }).Parse(agentYAML))
 
-// print creates the agents' first credential and prints their manifest. account is the gateway's account in the
-// cluster. The agents' account is a separate one in the same namespace.
+// print prints the agents' manifest with their first credential. account is the gateway's account in the cluster.
 func (p *private) print(ctx context.Context, out io.Writer, r *registration.Registrar, name, account string) error {
 	clusters, err := r.Clusters(ctx)
 	if err != nil {

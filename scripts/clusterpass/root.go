@@ -17,7 +17,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
-// app has the state that all commands share.
 type app struct {
 	store         string
 	allowLoopback bool
@@ -70,11 +69,9 @@ func oneArg(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s: want one %s instead of %d; run: %s", cmd.CommandPath(), name, len(args), cmd.UseLine())
 }
 
-// help prints the help of a command that only has subcommands. Without it, cobra would print the help for a mistyped
-// subcommand, too, and exit with 0.
+// Without help, cobra would print the help for a mistyped subcommand, too, and exit with 0.
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
-// address returns the location in --store.
 func (a *app) address() (addr stores.Address, err error) {
 	if a.store == "" {
 		addr, err = stores.Default()
@@ -87,8 +84,7 @@ func (a *app) address() (addr stores.Address, err error) {
 	return addr, err
 }
 
-// init initializes the stores and publishes the keys that verify passes. It is needed with an emulator of AWS. On AWS,
-// the template creates the table, and the gateway publishes the keys at its start.
+// init is for an emulator of AWS. On AWS, the template creates the table, and the gateway publishes the keys.
 func (a *app) init() *cobra.Command {
 	var clientCA string
 	cmd := &cobra.Command{
@@ -136,7 +132,6 @@ keys when they start.`,
 	return cmd
 }
 
-// registrar opens the stores.
 func (a *app) registrar(ctx context.Context) (*registration.Registrar, error) {
 	addr, err := a.address()
 	if err != nil {

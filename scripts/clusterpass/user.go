@@ -36,7 +36,6 @@ type user struct {
 // answerTimeout is the deadline of each call. It is long, since an exec plugin may wait for a person to sign in.
 const answerTimeout = 3 * time.Minute
 
-// userFlags select a kubeconfig and a context that leads to the gateway.
 type userFlags struct{ kubeconfig, context string }
 
 func (f *userFlags) add(cmd *cobra.Command) {
@@ -45,7 +44,6 @@ func (f *userFlags) add(cmd *cobra.Command) {
 		"context that leads to the gateway (default: clusterpass, or else the current one)")
 }
 
-// load returns the gateway and the credential.
 func (f *userFlags) load() (*user, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath, rules.WarnIfAllMissing = f.kubeconfig, false
@@ -62,7 +60,6 @@ func (f *userFlags) load() (*user, error) {
 	return userOf(kc, name)
 }
 
-// userOf reads one context of a kubeconfig. Its server must be a gateway's.
 func userOf(kc *clientcmdapi.Config, name string) (*user, error) {
 	c, there := kc.Contexts[name], strings.Join(slices.Sorted(maps.Keys(kc.Contexts)), ", ")
 	switch {
@@ -108,7 +105,6 @@ func userOf(kc *clientcmdapi.Config, name string) (*user, error) {
 	return u, nil
 }
 
-// gatewayOf returns the URL of the gateway for the server of a context.
 func gatewayOf(server string) (string, error) {
 	u, err := url.Parse(server)
 	switch {
@@ -121,7 +117,6 @@ func gatewayOf(server string) (string, error) {
 	return "", fmt.Errorf("its server %q is no gateway's: want one at /, /fleet or /clusters/NAME", server)
 }
 
-// config returns the client configuration for the gateway itself.
 func (u *user) config() (*rest.Config, error) {
 	cfg, err := clientcmd.NewDefaultClientConfig(*u.contexts("", nil), &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
@@ -132,7 +127,6 @@ func (u *user) config() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// contexts returns a kubeconfig with a context for each cluster, one for the fleet and one for the gateway itself.
 func (u *user) contexts(prefix string, clusters []string) *clientcmdapi.Config {
 	kc := clientcmdapi.NewConfig()
 	kc.AuthInfos[prefix+kubeconfig.Own] = u.auth
@@ -148,7 +142,6 @@ func (u *user) contexts(prefix string, clusters []string) *clientcmdapi.Config {
 	return kc
 }
 
-// reachable returns the clusters that u may read from.
 func (u *user) reachable(ctx context.Context) ([]string, error) {
 	cfg, err := u.config()
 	if err != nil {
@@ -202,7 +195,6 @@ func (u *user) reachable(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// proxied returns the clusters that rules allow to read from: all of them, or those in names.
 func proxied(rules []authorizationv1.ResourceRule) (every bool, names []string) {
 	has := func(list []string, any ...string) bool {
 		return slices.ContainsFunc(list, func(s string) bool { return slices.Contains(any, s) })
@@ -218,7 +210,6 @@ func proxied(rules []authorizationv1.ResourceRule) (every bool, names []string) 
 	return every, names
 }
 
-// plain returns a short description of a failed call.
 func plain(err error) string {
 	var status *apierrors.StatusError
 	if errors.As(err, &status) {
@@ -232,7 +223,6 @@ func plain(err error) string {
 	return first
 }
 
-// code returns the HTTP status code of a failed call, or 0 without a response.
 func code(err error) int {
 	var status *apierrors.StatusError
 	if errors.As(err, &status) {

@@ -35,7 +35,6 @@ func TestForeignEntries(t *testing.T) {
 	}
 }
 
-// heard collects warnings that are not handled elsewhere.
 type heard struct{ texts []string }
 
 func (h *heard) HandleWarningHeader(_ int, _, text string) { h.texts = append(h.texts, text) }
@@ -62,8 +61,7 @@ func TestNoWarningsBetween(t *testing.T) {
 	}
 }
 
-// TestPlainWords: a user without a kubeconfig, without a gateway in it, or with an untrusted certificate gets
-// instructions.
+// A user with a missing kubeconfig or an untrusted certificate needs instructions.
 func TestPlainWords(t *testing.T) {
 	c, theirs := setup(t)
 	srv := httptest.NewTLSServer(http.NotFoundHandler())

@@ -1,5 +1,4 @@
-// Command package writes a function's binary into the zip for AWS Lambda, as an executable named bootstrap. The zip of
-// a binary is always the same.
+// Command package writes a binary into a reproducible zip for AWS Lambda, as an executable named bootstrap.
 package main
 
 import (

@@ -1,7 +1,5 @@
-// Command style prints the places that break a rule of style, and fails if there are any. golangci-lint checks the
-// length of lines and functions, and their complexity. This command checks what no linter knows:
-//   - the language of comments and docs, which package prose describes
-//   - time.Sleep in a test outside a bubble of testing/synctest
+// Command style prints the places that break a rule of style, and fails if there are any. It checks the language of
+// comments and docs (package prose), and time.Sleep in tests outside of testing/synctest.
 package main
 
 import (
@@ -25,7 +23,6 @@ func main() {
 	}
 }
 
-// run prints the findings below the paths of the project at root.
 func run(root string, paths []string, out io.Writer) error {
 	if slices.ContainsFunc(paths, func(arg string) bool { return arg == "-h" || arg == "--help" }) {
 		_, err := io.WriteString(out, usage)

@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// writeProject returns the root of a project with the files.
 func writeProject(t *testing.T, files map[string]string) (root string) {
 	t.Helper()
 	root = t.TempDir()

@@ -26,7 +26,6 @@ func sleeps(file *ast.File) (calls []token.Pos) {
 	return calls
 }
 
-// callee returns the package and the name of a called function, e.g. time.Sleep.
 func callee(call *ast.CallExpr) string {
 	if selector, ok := call.Fun.(*ast.SelectorExpr); ok {
 		if pkg, ok := selector.X.(*ast.Ident); ok {

@@ -16,7 +16,6 @@ import (
 	"github.com/clusterpass/clusterpass/scripts/style/prose"
 )
 
-// finding is one place that breaks a rule.
 type finding struct {
 	file string // relative to the root, with slashes
 	line int
@@ -24,7 +23,6 @@ type finding struct {
 	text string
 }
 
-// tree has the findings of all Go and Markdown files.
 type tree struct{ findings []finding }
 
 // readTree reads all files that belong to the project: no testdata, no build results, no hidden directory but .github.
@@ -90,8 +88,6 @@ func (t *tree) addProse(file string, blocks []prose.Block) {
 	}
 }
 
-// print prints the findings in the files and below the directories that paths name, or all if there are none. It
-// returns their number.
 func (t *tree) print(paths []string, out io.Writer) (n int, err error) {
 	for _, f := range t.findings {
 		isBelow := func(p string) bool {

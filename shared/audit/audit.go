@@ -1,14 +1,10 @@
-// Package audit records every request as an Event of audit.k8s.io/v1. A stream has one event when it opens and one when
-// it ends. Read [Log], [Request] and [Sink] in this order.
+// Package audit records every request as an Event of audit.k8s.io/v1, and streams also when they open. Read [Log],
+// [Request] and [Sink] in this order.
 //
-// Invariants:
 //   - An event contains no credential and no body. Only the headers that this package names are read.
 //   - A client's text has a bounded length and is escaped in a JSON string.
 //   - Unidentified clients cannot fill the log: their texts are short, and beyond a rate one event represents many.
-//     Events of identified clients are never combined.
-//   - An event that cannot be delivered is counted ([Stats]) and reported in the program's log.
-//
-// docs/explanation/security.md has the threats, and docs/guide/audit.md is for operators.
+//   - An event that cannot be delivered is counted ([Stats]) and logged.
 package audit
 
 import (
@@ -31,7 +27,6 @@ const (
 	// IDHeader is the header with an event's id in requests and responses, as in kube-apiserver.
 	IDHeader = "Audit-Id"
 
-	// Methods of authentication that change how events are written.
 	methodFrontProxy  = "front-proxy"
 	methodPassthrough = "passthrough"
 
@@ -89,8 +84,8 @@ func (q *Request) Admit(ctx context.Context) error {
 	return err
 }
 
-// User records the caller and the method of authentication. For a front proxy, the id in its IDHeader becomes the
-// event's id. Other clients cannot choose the id, because they could choose that of another event.
+// User records the caller and the method of authentication. Only a front proxy can choose the event's id. Any other
+// client could choose the id of another's event.
 func (q *Request) User(u User, method string) {
 	if q == nil {
 		return
@@ -138,16 +133,14 @@ func (q *Request) Target(cluster string, res route.Resource) {
 	}
 }
 
-// Reached records the clusters, separated by commas, in which a fleet request found or changed objects. Call Target
-// first.
+// Reached records the comma-separated clusters in which a fleet request found or changed objects. Call Target first.
 func (q *Request) Reached(clusters string) {
 	if q != nil {
 		q.annotate(ClusterAnnotation, clusters)
 	}
 }
 
-// Created records the name of the object that a create request created, because the URL does not contain it. Call
-// Target first.
+// Created records the name of a created object, which is not in the URL. Call Target first.
 func (q *Request) Created(name string) {
 	if q != nil && q.event.ObjectRef != nil && q.event.ObjectRef.Name == "" {
 		q.event.ObjectRef.Name = cut(name, maxText)
@@ -200,7 +193,6 @@ func (q *Request) Panicked() {
 	}
 }
 
-// isIdentified reports whether the gateway knows the caller, or a member accepted the token.
 func (q *Request) isIdentified(code int, failed *status.Error) bool {
 	if q.method != methodPassthrough {
 		return q.method != ""
@@ -252,7 +244,6 @@ func uri(r *http.Request) string {
 	return r.RequestURI
 }
 
-// validID returns v if it can be an event's id, and "" otherwise.
 func validID(v string) string {
 	if len(v) > maxID || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return ""
@@ -260,8 +251,7 @@ func validID(v string) string {
 	return v
 }
 
-// Sources returns the source addresses of a request, as in kube-apiserver. The last one is the address of the
-// connection. The others come from X-Forwarded-For, which the client may have set.
+// Sources returns the source addresses of a request, the connection's last. The client may have set the others.
 func Sources(r *http.Request) []string {
 	var out []string
 	add := func(s string) {
@@ -285,8 +275,7 @@ func Sources(r *http.Request) []string {
 	return out
 }
 
-// cut returns the first limit bytes of s, followed by "…" if s is longer. A run of invalid UTF-8 becomes one U+FFFD,
-// because JSON would escape each invalid byte with six bytes.
+// cut returns the first limit bytes of s. It shortens invalid UTF-8, which JSON would escape with six bytes each.
 func cut(s string, limit int) string {
 	if len(s) <= limit {
 		return strings.ToValidUTF8(s, "\uFFFD")

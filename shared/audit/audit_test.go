@@ -21,11 +21,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The library's, once a file has been written: see File.Open.
+	// The goroutine that File.Open documents.
 	leaktest.Main(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
-// quiet discards what is logged.
 var quiet = slog.New(slog.DiscardHandler)
 
 func request(uri string) *http.Request {
@@ -41,7 +40,6 @@ func request(uri string) *http.Request {
 	return r
 }
 
-// events reads what was written.
 func events(t *testing.T, b []byte) []map[string]any {
 	t.Helper()
 	var out []map[string]any
@@ -183,8 +181,7 @@ func TestOtherEvents(t *testing.T) {
 	q.Panicked()
 }
 
-// TestOnlyFrontProxyChoosesAuditID: a client that could choose the id of an event that exists would blame another's
-// request for its own.
+// A client that chose the id of another's event would blame that request for its own.
 func TestOnlyFrontProxyChoosesAuditID(t *testing.T) {
 	for _, tt := range []struct {
 		name, method, sent string

@@ -7,8 +7,7 @@ import (
 // Stage is the point of a request at which an event was written.
 type Stage string
 
-// The stages of audit.k8s.io/v1 that are written. RequestReceived is omitted, because the other events contain its
-// data.
+// The stages that are written. RequestReceived is omitted, because the other events contain its data.
 const (
 	ResponseStarted  Stage = "ResponseStarted"  // a stream is open
 	ResponseComplete Stage = "ResponseComplete" // the last byte was sent
@@ -20,16 +19,14 @@ const (
 	// DecisionAnnotation is allow or forbid. It is absent where no decision was made.
 	DecisionAnnotation = "authorization.k8s.io/decision"
 	ReasonAnnotation   = "authorization.k8s.io/reason"
-	// ClusterAnnotation is the member cluster, or the clusters of Request.Reached. It is absent for lists of the fleet and
-	// for the gateway's own API.
+	// ClusterAnnotation is absent for lists of the fleet, and for the gateway's own API.
 	ClusterAnnotation  = "clusterpass.io/cluster"
 	MethodAnnotation   = "clusterpass.io/authentication" // how the user was identified
 	FailureAnnotation  = "clusterpass.io/failure"        // a status.Reason, where the gateway itself failed the call
 	DurationAnnotation = "clusterpass.io/duration"       // in the form of time.Duration
 	SentAnnotation     = "clusterpass.io/bytes-sent"     // bytes of the body to the client
 	ReceivedAnnotation = "clusterpass.io/bytes-received" // bytes of the body from the client
-	// CountAnnotation is the number of events that a summary represents, all of unidentified clients. The other fields are
-	// those of the first event, and sourceIPs contains the addresses of up to 16 connections.
+	// CountAnnotation is the number of events that a summary of unidentified clients represents.
 	CountAnnotation = "clusterpass.io/count"
 	// The annotations of a token that only the member can verify. All but the hash were chosen by the token's author.
 	TokenHashAnnotation    = "clusterpass.io/unverified-token-sha256"
@@ -38,8 +35,7 @@ const (
 	TokenIDAnnotation      = "clusterpass.io/unverified-token-id"
 )
 
-// Event is an Event of audit.k8s.io/v1 with the fields that are used here, always of level Metadata. (Kubernetes' Go
-// types would link most of k8s.io/api.)
+// Event is an Event of audit.k8s.io/v1. Kubernetes' Go types would link most of k8s.io/api.
 type Event struct {
 	Kind                     string            `json:"kind"`
 	APIVersion               string            `json:"apiVersion"`

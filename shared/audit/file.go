@@ -24,8 +24,8 @@ type File struct {
 	MaxBackups int // how many full files are kept, of which the oldest is deleted first; 0 means DefaultMaxBackups
 }
 
-// Open opens the file with mode 0600, for Config.To. Several processes may write one file. The library starts a
-// goroutine that deletes old files and runs until the process ends.
+// Open opens the file for Config.To. Several processes may write one file. A goroutine that deletes old files runs
+// until the process ends.
 func (f File) Open() (io.WriteCloser, error) {
 	if f.MaxSize < 0 || f.MaxBackups < 0 || !filepath.IsAbs(f.Path) {
 		return nil, fmt.Errorf("audit file %q: want an absolute path, and no negative size or number", f.Path)
@@ -33,8 +33,7 @@ func (f File) Open() (io.WriteCloser, error) {
 	if f.MaxBackups == 0 {
 		f.MaxBackups = DefaultMaxBackups
 	}
-	// Create the file now instead of at the first event, so that the user sees an error. Its mode is never wider than
-	// 0600.
+	// The file is created now, so that the user sees an error.
 	file, err := os.OpenFile(f.Path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the audit file: %w", err)
@@ -55,10 +54,8 @@ func (f File) Open() (io.WriteCloser, error) {
 	}, nil
 }
 
-// defaultMaxSize is the default of File.MaxSize.
 const defaultMaxSize = 100
 
-// rotateTimeout bounds the wait for another process that rotates the file.
 const rotateTimeout = 5 * time.Second
 
 // sharedFile is a file that other processes write and rotate, too. It is not safe for concurrent use.
@@ -70,8 +67,7 @@ type sharedFile struct {
 	known os.FileInfo // the file before the last Write; nil for none
 }
 
-// Write implements io.Writer. It opens the file again if another process has rotated it, or if p would fill it.
-// Otherwise the library would not notice the writes of other processes.
+// Write opens the file again if another process rotated it, which the library would not notice.
 func (f *sharedFile) Write(p []byte) (int, error) {
 	now, err := os.Stat(f.Filename)
 	if err == nil && now.Size()+int64(len(p)) >= f.max {
@@ -96,5 +92,4 @@ func (f *sharedFile) Write(p []byte) (int, error) {
 	return f.Logger.Write(p)
 }
 
-// Close implements io.Closer.
 func (f *sharedFile) Close() error { return errors.Join(f.Logger.Close(), f.dir.Close()) }

@@ -11,7 +11,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// auditFiles returns the full files and the current one of an audit file.
 func auditFiles(t *testing.T, path string) []string {
 	t.Helper()
 	files, err := filepath.Glob(strings.TrimSuffix(path, ".log") + "*.log")
@@ -32,7 +31,6 @@ func TestRotationLosesNoEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	const writers, each = 8, 400 // three files
-	// With a place for each event, no request waits in vain on a slow machine.
 	l := New(Config{To: f, Queue: writers * each, Log: quiet})
 	var wg sync.WaitGroup
 	for range writers {
@@ -86,8 +84,7 @@ func TestOldFilesAreBounded(t *testing.T) {
 	}
 }
 
-// TestProcessesShareOneFile: a process writes to the current file also if another one has rotated it. Events in the
-// full file would be deleted with that file.
+// A process must not write into a file that another one has rotated. The events would be deleted with it.
 func TestProcessesShareOneFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	var processes [2]interface {

@@ -15,11 +15,9 @@ import (
 )
 
 const (
-	// complainEvery is the minimum interval between two log entries with the same complaint.
 	complainEvery = 10 * time.Second
 	// overrideFor is how long a result of Config.Override is used.
-	overrideFor = 3 * time.Second
-	// overrideTimeout bounds one call of Config.Override.
+	overrideFor     = 3 * time.Second
 	overrideTimeout = 2 * time.Second
 )
 
@@ -29,18 +27,15 @@ type Config struct {
 	To io.Writer
 	// Sink gets batches of events; nil for none. If it is an io.Closer, Close closes it.
 	Sink Sink
-	// Queue is the maximum number of waiting events for each of To and Sink, which have at most 32 MiB. Requests that
-	// Admit accepted may exceed it. With 0, a method that writes an event returns when the event is delivered or has
-	// failed. Processes that can be frozen after a response need 0.
+	// Queue limits the waiting events for each of To and Sink, besides 32 MiB. Admitted requests may exceed it. With 0, a
+	// method that writes an event blocks until delivery, as processes need that can be frozen after a response.
 	Queue int
-	// FailClosed makes Request.Admit refuse requests while the queue is full. Without it, events are lost and counted
-	// then.
+	// FailClosed makes Request.Admit refuse requests while the queue is full. Otherwise events are lost and counted.
 	FailClosed bool
-	// Override reports whether an operator allows requests in spite of FailClosed. nil means never. It is called at most
-	// every three seconds.
+	// Override reports whether an operator suspends FailClosed. It is called every three seconds at most. nil means never.
 	Override func(ctx context.Context) (bool, error)
-	// UnidentifiedRate is the number of events per second of unidentified clients that are written separately, with a
-	// burst of 60 times as many. Further events are counted in one summary every 10 s. 0 means DefaultUnidentifiedRate.
+	// UnidentifiedRate is the number of separate events per second for unidentified clients, with a burst of 60 times
+	// that. A summary every 10 s counts the others. 0 means DefaultUnidentifiedRate.
 	UnidentifiedRate int
 	Log              *slog.Logger     // reports lost events and refused requests; nil means slog.Default()
 	Now              func() time.Time // nil means time.Now
@@ -70,7 +65,6 @@ type Log struct {
 	}
 }
 
-// complaint is a message that the log repeats only from time to time.
 type complaint string
 
 const (
@@ -116,7 +110,7 @@ func (l *Log) Stats() Stats {
 }
 
 // Close delivers the waiting events and closes To and Sink. If ctx ends first, it returns an error and leaves open
-// those that have not received all events. Later events are lost.
+// those that have not received all events.
 func (l *Log) Close(ctx context.Context) error {
 	l.writeSummary(0)
 	errs := make([]error, len(l.spools))
@@ -130,8 +124,7 @@ func (l *Log) Close(ctx context.Context) error {
 
 func (l *Log) now() time.Time { return l.cfg.Now() }
 
-// admit reports whether the events of a new request are queued even if the queue is full. It returns an error if the
-// request is refused.
+// reserved means that the request's events are queued even if the queue is full.
 func (l *Log) admit(ctx context.Context) (reserved bool, err error) {
 	if !l.cfg.FailClosed {
 		return false, nil
@@ -184,15 +177,12 @@ func (l *Log) write(e *Event, isIdentified, reserved bool) {
 	l.put(e, 1, reserved)
 }
 
-// writeSummary writes one event for the events of unidentified clients that were only counted, if the first of them is
-// at least minAge old.
 func (l *Log) writeSummary(minAge time.Duration) {
 	if e, count := l.unidentified.summary(l.now(), minAge); e != nil {
 		l.put(e, count, false)
 	}
 }
 
-// put writes an event that represents count events.
 func (l *Log) put(e *Event, count int, reserved bool) {
 	var line bytes.Buffer
 	enc := json.NewEncoder(&line)
@@ -217,7 +207,6 @@ func (l *Log) complain(c complaint, args ...any) {
 	}
 }
 
-// limited allows one message every complainEvery.
 type limited struct {
 	mu   sync.Mutex
 	last time.Time

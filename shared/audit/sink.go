@@ -9,9 +9,8 @@ import (
 
 // Sink delivers events. It is safe for concurrent use.
 type Sink interface {
-	// Deliver delivers events, each a line of JSON. accepted is the number of first events that were accepted. The error
-	// is nil if all were. It wraps ErrRejected if the sink would reject the same events again. An event may be delivered
-	// more than once.
+	// Deliver delivers events, each a line of JSON, and returns how many of the first were accepted. The error wraps
+	// ErrRejected if the sink would reject the same events again. Events may be delivered more than once.
 	Deliver(ctx context.Context, events [][]byte) (accepted int, err error)
 }
 
@@ -45,7 +44,6 @@ func (l *lines) Deliver(_ context.Context, events [][]byte) (accepted int, err e
 	return len(events), nil
 }
 
-// Close implements io.Closer.
 func (l *lines) Close() error {
 	if c, ok := l.to.(io.Closer); ok {
 		return c.Close()

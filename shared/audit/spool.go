@@ -12,13 +12,10 @@ import (
 
 const (
 	// patience is how long a request waits for a slot in a full queue before its event is lost.
-	patience = time.Second
-	// deliverTimeout bounds one delivery from a queue.
+	patience       = time.Second
 	deliverTimeout = 30 * time.Second
-	// directTimeout bounds one delivery that a request waits for.
-	directTimeout = 5 * time.Second
-	// The pause after a failed delivery doubles from firstPause to lastPause. Without a queue its maximum is
-	// lastDirectPause, because with Config.FailClosed requests are refused meanwhile.
+	directTimeout  = 5 * time.Second
+	// A pause doubles after each failure. It is short without a queue, since FailClosed refuses requests meanwhile.
 	firstPause      = 500 * time.Millisecond
 	lastPause       = 30 * time.Second
 	lastDirectPause = 5 * time.Second
@@ -36,9 +33,8 @@ type entry struct {
 	count int
 }
 
-// spool stores events in memory until its sink has accepted them. With a queue, one goroutine delivers them. Without a
-// queue, each request delivers its own event, and Config.FailClosed stores the event if that fails. A spool is safe for
-// concurrent use.
+// spool stores events until its sink has accepted them. With a queue, one goroutine delivers them. Without one, each
+// request delivers its own event. A spool is safe for concurrent use.
 type spool struct {
 	log        *Log
 	sink       Sink
@@ -84,7 +80,6 @@ func (s *spool) waiting() int {
 	return len(s.events)
 }
 
-// waitingCount returns the number of waiting events. A summary counts as the events that it represents.
 func (s *spool) waitingCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,8 +90,7 @@ func (s *spool) waitingCount() int {
 	return n
 }
 
-// put delivers or queues an event. A reserved event is queued even if the queue is full. The number of requests in
-// flight bounds such events.
+// A reserved event is queued even if the queue is full. Requests in flight bound their number.
 func (s *spool) put(e entry, reserved bool) {
 	if s.isDirect {
 		s.deliverNow(e, reserved)
@@ -124,8 +118,7 @@ func (s *spool) put(e entry, reserved bool) {
 	}
 }
 
-// enqueue adds an event, or returns an error. If waiting may help, it also returns a channel that is closed when there
-// may be a slot.
+// With an error, freed is nil unless waiting for it may help.
 func (s *spool) enqueue(e entry, reserved bool) (freed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +146,7 @@ func (s *spool) enqueue(e entry, reserved bool) (freed <-chan struct{}, err erro
 
 func (s *spool) isFull() bool { return len(s.events) >= s.limit || s.bytes >= maxQueueBytes }
 
-// fullFor returns 0 if a new request's events can be queued, and otherwise the pause before a retry. Without a queue it
-// first delivers the stored events.
+// fullFor returns 0 if a new request's events can be queued, and otherwise the pause before a retry.
 func (s *spool) fullFor(ctx context.Context) time.Duration {
 	if s.isDirect {
 		s.redeliver(ctx)
@@ -167,7 +159,6 @@ func (s *spool) fullFor(ctx context.Context) time.Duration {
 	return max(time.Until(s.nextTry), time.Second)
 }
 
-// run delivers queued events until the spool is closed and empty, or its context ends.
 func (s *spool) run() {
 	defer close(s.done)
 	closing := s.closing
@@ -196,7 +187,6 @@ func (s *spool) run() {
 	}
 }
 
-// next waits for events and returns the oldest, or nil if there will be none.
 func (s *spool) next() []entry {
 	for s.ctx.Err() == nil {
 		s.mu.Lock()
@@ -224,8 +214,7 @@ func (s *spool) batch() []entry {
 	return slices.Clone(s.events)
 }
 
-// deliver delivers a batch and returns how many of its first events are done. It halves a batch that the sink rejects,
-// until it finds the rejected event. That event is lost and counts as done.
+// deliver returns how many first events are done. It halves a rejected batch until it finds the event, which is lost.
 func (s *spool) deliver(ctx context.Context, batch []entry) (int, error) {
 	lines := make([][]byte, len(batch))
 	for i, e := range batch {
@@ -249,7 +238,6 @@ func (s *spool) deliver(ctx context.Context, batch []entry) (int, error) {
 	return n + rest, err
 }
 
-// finishDelivery removes the n oldest events after a delivery, and returns the pause until the next one.
 func (s *spool) finishDelivery(n int, err error) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,7 +294,6 @@ func (s *spool) deliverNow(e entry, reserved bool) {
 	s.log.lose(e.count, err)
 }
 
-// redeliver delivers the oldest stored events, unless the pause after a failure has not ended.
 func (s *spool) redeliver(ctx context.Context) {
 	s.redelivering.Lock()
 	defer s.redelivering.Unlock()
@@ -321,8 +308,7 @@ func (s *spool) redeliver(ctx context.Context) {
 	s.finishDelivery(s.deliver(ctx, batch))
 }
 
-// close delivers the waiting events and closes the sink. If ctx ends first, it does not close the sink. It returns an
-// error if events are lost.
+// close delivers the waiting events. If ctx ends first, events are lost, and the sink stays open.
 func (s *spool) close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {

@@ -17,7 +17,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// faulty is a writer that fails while err is set, and blocks until gate is closed.
 type faulty struct {
 	mu   sync.Mutex
 	err  error
@@ -50,14 +49,12 @@ func (f *faulty) written(t *testing.T) int {
 	return len(events(t, f.got.Bytes()))
 }
 
-// record records a request of an identified caller.
 func record(l *Log, uri string) {
 	q := l.Begin(request(uri))
 	q.User(User{Username: "ann"}, "x509")
 	q.Completed(200, nil)
 }
 
-// call is record for a request that Admit must accept first.
 func call(t *testing.T, l *Log) error {
 	t.Helper()
 	q := l.Begin(request("/"))
@@ -76,8 +73,7 @@ func wantRefused(t *testing.T, err error) {
 	}
 }
 
-// TestLostEventsAreCounted: an operator learns of a full disk by the count and by one line of the log, not by
-// thousands.
+// An operator must learn of a full disk by a count and one line of the log, not by thousands.
 func TestLostEventsAreCounted(t *testing.T) {
 	var log bytes.Buffer
 	l := New(Config{To: &faulty{err: errors.New("disk full")}, Log: slog.New(slog.NewTextHandler(&log, nil))})
@@ -147,9 +143,7 @@ func TestCloseIsBounded(t *testing.T) {
 	})
 }
 
-// TestQueuedEventsSurviveAnOutage: events that are queued while a sink fails reach it when it works again, in order.
-// They arrive once. TestCloseReportsUndeliveredEvents: without a queue, an operator must learn that Close could not
-// deliver stored events.
+// Without a queue, an operator must learn that Close could not deliver stored events.
 func TestCloseReportsUndeliveredEvents(t *testing.T) {
 	f := &faulty{}
 	l := New(Config{To: f, FailClosed: true, Log: quiet})
@@ -199,8 +193,7 @@ func TestQueuedEventsSurviveAnOutage(t *testing.T) {
 	})
 }
 
-// TestFailClosedLosesNothing: with FailClosed, calls are refused once the queue is full. Every call that was accepted
-// has its event in the end. The log has the alarm once.
+// Every accepted request must have its event in the end, and the log the alarm once.
 func TestFailClosedLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log waittest.Buffer
@@ -242,8 +235,7 @@ func TestFailClosedLosesNothing(t *testing.T) {
 	})
 }
 
-// TestFailClosedWithoutQueue: a function refuses calls from the first event that failed, and delivers that event
-// before it answers calls again.
+// A function must refuse requests until the event that failed is delivered.
 func TestFailClosedWithoutQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{err: errors.New("disk full")}
@@ -264,8 +256,7 @@ func TestFailClosedWithoutQueue(t *testing.T) {
 	})
 }
 
-// TestOverrideLetsCallsGoOn: an operator can end an outage that failing closed causes. Events that are not recorded
-// meanwhile are counted, and memory stays bounded.
+// An operator must be able to end an outage that FailClosed causes, in bounded memory.
 func TestOverrideLetsCallsGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		allowed, asked := false, 0
@@ -306,7 +297,6 @@ func TestOverrideLetsCallsGoOn(t *testing.T) {
 	})
 }
 
-// picky is a sink that rejects events with a text in them.
 type picky struct {
 	rejects string
 	got     [][]byte
@@ -338,7 +328,6 @@ func TestRejectedEventIsLostAlone(t *testing.T) {
 	}
 }
 
-// torn is a disk that had space for a part of one line.
 type torn struct {
 	bytes.Buffer
 	space int

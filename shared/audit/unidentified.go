@@ -66,8 +66,8 @@ func (u *unidentified) allows(e *Event, now time.Time) bool {
 	return false
 }
 
-// summary returns one event for all events that were only counted, and their number, and resets the count. It returns
-// nil if there are none, or if the first is younger than minAge.
+// summary returns one event for the counted events, and resets their count. The event is nil without any, or if the
+// first is younger than minAge.
 func (u *unidentified) summary(now time.Time, minAge time.Duration) (e *Event, count int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -88,7 +88,6 @@ func (u *unidentified) summary(now time.Time, minAge time.Duration) (e *Event, c
 	return e, count
 }
 
-// shorten cuts the texts of an unidentified client.
 func shorten(e *Event) {
 	e.RequestURI, e.UserAgent = cut(e.RequestURI, maxUnidentified), cut(e.UserAgent, maxUnidentified)
 	for k, v := range e.Annotations {

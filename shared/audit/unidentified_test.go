@@ -17,7 +17,6 @@ import (
 
 var noCredential = status.New(status.Unauthenticated, "", "no credential")
 
-// sum returns how many events the log has, and how many they stand for.
 func sum(t *testing.T, b []byte) (written, stand int) {
 	t.Helper()
 	for _, e := range events(t, b) {
@@ -34,8 +33,7 @@ func sum(t *testing.T, b []byte) (written, stand int) {
 	return written, stand
 }
 
-// TestUnidentifiedEventsAreCounted: beyond the rate, one event every ten seconds stands for all, with their
-// addresses. An operator sees the attack, and the attack fills no disk.
+// An operator must see an attack, and the attack must not fill the disk.
 func TestUnidentifiedEventsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
@@ -67,8 +65,7 @@ func TestUnidentifiedEventsAreCounted(t *testing.T) {
 	})
 }
 
-// TestLostSummaryCountsAllItsEvents: a stranger whose events are combined could otherwise hide how many were lost. An
-// attack would look like one event.
+// An attacker must not hide by summaries how many events were lost.
 func TestLostSummaryCountsAllItsEvents(t *testing.T) {
 	for name, queue := range map[string]int{"queue": 10000, "no queue": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -93,8 +90,7 @@ type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
-// TestUnidentifiedEventsAreCountedWithoutQueue: a function has no time of its own, so that a later call writes the
-// count.
+// A function has no time of its own, so a later request must write the summary.
 func TestUnidentifiedEventsAreCountedWithoutQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
@@ -113,8 +109,7 @@ func TestUnidentifiedEventsAreCountedWithoutQueue(t *testing.T) {
 	})
 }
 
-// TestIdentifiedEventsAreNeverCombined: every call of an identified caller is on record by itself, also during an
-// attack.
+// Every event of an identified caller must be on record by itself, also during an attack.
 func TestIdentifiedEventsAreNeverCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
@@ -177,8 +172,7 @@ func TestURLsAreNotMultiplied(t *testing.T) {
 	}
 }
 
-// TestUnverifiedTokenIsOnRecord: an operator finds the callers of a passthrough cluster by their tokens. A claim that
-// was not verified is no user for the log.
+// An operator must find the callers of a passthrough cluster by their tokens. An unverified claim is no user.
 func TestUnverifiedTokenIsOnRecord(t *testing.T) {
 	var b bytes.Buffer
 	q := New(Config{To: &b, Log: quiet}).Begin(request("/"))

@@ -1,8 +1,7 @@
 // Package awsclient configures the AWS clients of the stores: deadlines, retries, and the meaning of errors.
 //
-// Every call ends within CallTimeout. An attempt that is throttled, or fails because of the network or AWS, is repeated
-// with growing, random pauses. If failures become frequent, the SDK's retry quota stops the retries, so that they do
-// not worsen an outage.
+// Every call ends within CallTimeout. If failures become frequent, the SDK's retry quota stops the retries, so that
+// they do not worsen an outage.
 package awsclient
 
 import (
@@ -22,16 +21,15 @@ import (
 const (
 	// CallTimeout is the deadline of one store operation with all attempts.
 	CallTimeout = 10 * time.Second
-	// attemptTimeout is the deadline of one attempt. A connection may be dead without notice, e.g. after a function was
-	// frozen.
+	// attemptTimeout is short, since a connection may be dead without notice after a function was frozen.
 	attemptTimeout = 4 * time.Second
 	attempts       = 6
 	firstPause     = 50 * time.Millisecond
 	maxPause       = time.Second
 )
 
-// Configure returns cfg with this package's retries. If the HTTP client is the SDK's own, it also sets attemptTimeout.
-// Another type of client would make the SDK reject AWS_CA_BUNDLE, so leave it unset.
+// Configure returns cfg with this package's retries. It adds attemptTimeout unless cfg has an HTTP client of another
+// type than the SDK's, with which the SDK rejects AWS_CA_BUNDLE.
 func Configure(cfg aws.Config) aws.Config {
 	cfg = cfg.Copy()
 	cfg.Retryer = func() aws.Retryer {
@@ -121,8 +119,8 @@ func Code(err error) string {
 	return ""
 }
 
-// Discreet returns the error of a call that contained a secret, without AWS's message, which may quote the request.
-// Code and FaultOf return the same for it.
+// Discreet removes AWS's message, which may quote a secret in the request, from the error of a call. Code and FaultOf
+// return the same for it.
 func Discreet(err error) error {
 	if code := Code(err); code != "" && FaultOf(err) == Refused {
 		return wordless{code}
@@ -130,7 +128,6 @@ func Discreet(err error) error {
 	return err
 }
 
-// wordless is an error response of AWS without its message.
 type wordless struct{ code string }
 
 var _ smithy.APIError = wordless{}

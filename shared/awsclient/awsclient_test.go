@@ -17,7 +17,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 )
 
-// call sends a request to a server with handler.
 func call(ctx context.Context, t *testing.T, handler http.HandlerFunc) error {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

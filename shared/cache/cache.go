@@ -1,16 +1,10 @@
 // Package cache keeps values in the memory of one process. A [Cache] reads them from a store. An [Expiring] contains
 // values that its user adds.
 //
-// Invariants of Cache:
 //   - Concurrent callers of one key share one fetch.
-//   - The number of entries is bounded. An entry expires after a TTL with jitter, so that processes do not refetch at
-//     once.
-//   - A missing key is remembered for a short time.
-//   - While the store is down, expired entries are served for a bounded time. A key that the store reported as missing
-//     is never served stale.
-//   - A key without a usable entry does not make every caller wait for a store that hangs (Config.Hung).
-//
-// All times are wall-clock times, because the monotonic clock stops while a function is frozen.
+//   - The number of entries is bounded. They expire after a TTL with jitter, so that processes do not refetch at once.
+//   - While the store is down, expired entries are served for a bounded time. A missing key is never served stale.
+//   - All times are wall-clock times, because the monotonic clock stops while a function is frozen.
 package cache
 
 import (
@@ -34,19 +28,15 @@ type Config struct {
 	Negative time.Duration // how long a missing key is not asked for again
 	// Stale is how long after its read an entry may be served while the store is down.
 	Stale time.Duration
-	// Patience limits how long Get waits for a fetch if a stale entry can be served. The fetch continues, and its result
-	// is cached. 0 waits until the fetch ends.
+	// Patience limits how long Get waits for a fetch if a stale entry can be served. 0 means no limit.
 	Patience time.Duration
-	// Retry is the minimum time between two fetches of a key whose stale entry is served, and between two fetches by
-	// Refresh or Renew.
+	// Retry is the minimum time between two fetches of a stale key, and between two fetches by Refresh or Renew.
 	Retry time.Duration
-	// Hung is how long a hanging store is remembered for a key without a usable entry. A store hangs if a fetch failed
-	// after more than Patience. Get then fails at once for Retry, and afterwards waits at most Patience. 0 waits for every
-	// fetch.
+	// Hung is how long a hanging store is remembered for a key without a usable entry. A store hangs if a fetch fails
+	// after more than Patience. Get then fails at once for Retry, and afterwards waits at most Patience.
 	Hung    time.Duration
 	Timeout time.Duration // of one fetch, whatever the caller's deadline
-	// Missing reports whether an error means that the key does not exist. Down reports whether it means that the store is
-	// unavailable. Get returns other errors and never serves a stale entry in their place.
+	// Missing: the key does not exist. Down: the store is unavailable. After other errors nothing stale is served.
 	Missing, Down func(error) bool
 	Now           func() time.Time // nil means time.Now
 	Log           *slog.Logger     // nil means slog.Default()
@@ -77,7 +67,6 @@ type Cache[V any] struct {
 	hits, fetches, stale, errors, evicted atomic.Uint64
 }
 
-// entry is the cached value of a key, or the cached error.
 type entry[V any] struct {
 	value   V
 	err     error
@@ -124,8 +113,7 @@ func (c *Cache[V]) CanServe(key string) bool {
 	return ok && (c.now().Before(e.expires) || c.mayServeStale(e))
 }
 
-// Refresh fetches key even if its entry is fresh, and otherwise works like Get. An entry that was renewed less than
-// Retry ago is returned as it is.
+// Refresh is Get, but fetches key even if its entry is fresh, unless it was renewed less than Retry ago.
 func (c *Cache[V]) Refresh(ctx context.Context, key string) (V, error) {
 	e, ok := c.lookup(key)
 	if ok && c.renewedJustNow(e) {
@@ -134,9 +122,8 @@ func (c *Cache[V]) Refresh(ctx context.Context, key string) (V, error) {
 	return c.ask(ctx, key, e, ok, true)
 }
 
-// Renew fetches key even if its entry is fresh, provided that outdated returns true for the cached value. It waits
-// until the fetch ends, since the cached value does not work. An entry that is not outdated, or was renewed less than
-// Retry ago, is returned as it is.
+// Renew fetches key if outdated returns true for the cached value, unless it was renewed less than Retry ago. It waits
+// until the fetch ends, since the cached value does not work.
 func (c *Cache[V]) Renew(ctx context.Context, key string, outdated func(V) bool) (V, error) {
 	e, ok := c.lookup(key)
 	if ok && (c.renewedJustNow(e) || e.err == nil && !outdated(e.value)) {
@@ -145,7 +132,6 @@ func (c *Cache[V]) Renew(ctx context.Context, key string, outdated func(V) bool)
 	return c.wait(ctx, c.start(ctx, key, true), nil)
 }
 
-// renewedJustNow reports whether it is too early for another fetch by Refresh or Renew.
 func (c *Cache[V]) renewedJustNow(e entry[V]) bool {
 	if e.err != nil {
 		return c.now().Before(e.expires)
@@ -153,8 +139,7 @@ func (c *Cache[V]) renewedJustNow(e entry[V]) bool {
 	return c.now().Sub(e.renewed) < c.cfg.Retry
 }
 
-// ask starts or joins a fetch. If the entry e can be served stale, ask waits at most Patience. ok reports whether e
-// exists.
+// ask starts or joins a fetch. ok reports whether e exists.
 func (c *Cache[V]) ask(ctx context.Context, key string, e entry[V], ok, fresh bool) (V, error) {
 	asked, flight := c.now(), c.start(ctx, key, fresh)
 	if c.cfg.Patience > 0 && ok && c.mayServeStale(e) {
@@ -194,7 +179,6 @@ func (c *Cache[V]) lookup(key string) (entry[V], bool) {
 	return c.entries.Get(key)
 }
 
-// answerFrom counts an answer from the cache and returns it.
 func (c *Cache[V]) answerFrom(e entry[V]) (V, error) {
 	if e.stale {
 		c.stale.Add(1)
@@ -204,9 +188,8 @@ func (c *Cache[V]) answerFrom(e entry[V]) (V, error) {
 	return e.value, e.err
 }
 
-// start joins the running fetch of key, or starts one. The fetch does not end with its first caller's context, because
-// others may wait for it. A fresh fetch never joins an ordinary one, which may have started before the value changed. A
-// fetch older than Timeout was frozen with the process and may never end, so it is not joined.
+// start joins a fetch of key or starts one, which continues without its first caller. A fresh fetch never joins an
+// ordinary one, which may predate a change. A fetch older than Timeout was frozen and may never end.
 func (c *Cache[V]) start(ctx context.Context, key string, fresh bool) <-chan singleflight.Result {
 	name := key
 	if fresh {
@@ -231,7 +214,6 @@ func (c *Cache[V]) start(ctx context.Context, key string, fresh bool) <-chan sin
 	})
 }
 
-// beginFlight records the wall-clock start of a fetch.
 func (c *Cache[V]) beginFlight(name string) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,7 +222,6 @@ func (c *Cache[V]) beginFlight(name string) time.Time {
 	return now
 }
 
-// endFlight removes the record of a fetch, unless a newer fetch replaced it.
 func (c *Cache[V]) endFlight(name string, began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -249,7 +230,6 @@ func (c *Cache[V]) endFlight(name string, began time.Time) {
 	}
 }
 
-// errNoAnswerYet means that the fetch lasted longer than Patience.
 var errNoAnswerYet = errors.New("no answer yet")
 
 func (c *Cache[V]) wait(ctx context.Context, flight <-chan singleflight.Result, patience <-chan time.Time) (V, error) {
@@ -268,7 +248,6 @@ func (c *Cache[V]) wait(ctx context.Context, flight <-chan singleflight.Result, 
 	}
 }
 
-// read fetches key and caches the result. The age of an entry counts from the start of its fetch.
 func (c *Cache[V]) read(ctx context.Context, key string, fresh bool) (entry[V], error) {
 	c.fetches.Add(1)
 	e := entry[V]{read: c.now()}
@@ -302,7 +281,6 @@ func (c *Cache[V]) read(ctx context.Context, key string, fresh bool) (entry[V], 
 	return entry[V]{}, err
 }
 
-// mayServeStale reports whether e may be served while the store is down.
 func (c *Cache[V]) mayServeStale(e entry[V]) bool {
 	if e.hung {
 		return c.now().Sub(e.read) <= c.cfg.Timeout+c.cfg.Hung
@@ -310,8 +288,8 @@ func (c *Cache[V]) mayServeStale(e entry[V]) bool {
 	return e.err == nil && c.now().Sub(e.read) <= c.cfg.Stale
 }
 
-// extendStale prolongs the cached entry of key by at most Retry, if it may be served stale. renewed is the start of the
-// fetch if it was for Refresh or Renew. why is the failure of the store.
+// extendStale prolongs the entry of key by at most Retry, if it may be served stale. renewed is the start of a fetch by
+// Refresh or Renew.
 func (c *Cache[V]) extendStale(key string, renewed time.Time, why error) (entry[V], bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,7 +23,6 @@ var (
 	errDenied  = errors.New("denied")
 )
 
-// store is a fake store with one value for all keys, or an error.
 type store struct {
 	mu    sync.Mutex
 	value string
@@ -54,7 +53,6 @@ func newCache(s *store, c *testingclock.FakeClock, max int) *Cache[string] {
 	}, s.fetch)
 }
 
-// TestSteps runs one cache through a sequence of times and store states.
 func TestSteps(t *testing.T) {
 	s, c := &store{}, testingclock.NewFakeClock(time.Unix(1000, 0))
 	cache := newCache(s, c, 10)
@@ -114,7 +112,6 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestFull: Stats counts evicted entries.
 func TestFull(t *testing.T) {
 	s, c := &store{value: "a"}, testingclock.NewFakeClock(time.Unix(1000, 0))
 	cache := newCache(s, c, 2)
@@ -182,8 +179,7 @@ func TestHangingStore(t *testing.T) {
 	}
 }
 
-// TestHung: without a usable entry, callers do not each wait for a store that hangs. A store that fails at once is
-// called again.
+// Without a usable entry, callers must not each wait for a store that hangs.
 func TestHung(t *testing.T) {
 	c := testingclock.NewFakeClock(time.Unix(1000, 0))
 	var calls atomic.Int64

@@ -7,10 +7,9 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// Expiring caches values until they expire. When it is full, it evicts the entries that were not used for the longest
-// time. It compares wall-clock times, because the monotonic clock stops while a function is frozen. An entry from the
-// future is not used: the clock was set back, and nothing limits the entry's age any more. Expiring is safe for
-// concurrent use and has no goroutine.
+// Expiring is an LRU cache of values that expire. It compares wall-clock times, because the monotonic clock stops while
+// a function is frozen. It drops entries from the future, since a clock that was set back no longer limits their age.
+// It is safe for concurrent use.
 type Expiring[K comparable, V any] struct {
 	now      func() time.Time
 	maxBytes int         // 0 for no limit
@@ -27,8 +26,7 @@ type expiringEntry[V any] struct {
 	bytes          int
 }
 
-// NewExpiring returns an empty cache of at most maxEntries values. It panics if maxEntries is not positive. A nil clock
-// means time.Now.
+// NewExpiring returns an empty cache of at most maxEntries values, which must be positive. A nil now is time.Now.
 func NewExpiring[K comparable, V any](maxEntries int, now func() time.Time) *Expiring[K, V] {
 	if now == nil {
 		now = time.Now
@@ -42,8 +40,7 @@ func NewExpiring[K comparable, V any](maxEntries int, now func() time.Time) *Exp
 	return c
 }
 
-// LimitBytes limits the size of all values together, and returns the cache. Size is called once for each added value. A
-// larger value than maxBytes is not cached. Call LimitBytes before the cache is used.
+// LimitBytes limits the size of all values together. Larger values are not cached. Call it before the first use.
 func (c *Expiring[K, V]) LimitBytes(maxBytes int, size func(V) int) *Expiring[K, V] {
 	c.maxBytes, c.size = maxBytes, size
 	return c
@@ -65,8 +62,7 @@ func (c *Expiring[K, V]) Get(key K) (value V, ok bool) {
 	return e.value, true
 }
 
-// Add caches a value until expires, in place of the previous value of key. The zero time means that the value does not
-// expire.
+// Add caches a value until expires, in place of the previous one. The zero time means that it does not expire.
 func (c *Expiring[K, V]) Add(key K, value V, expires time.Time) {
 	e := expiringEntry[V]{value: value, added: c.now().Round(0), expires: expires.Round(0)}
 	if c.maxBytes > 0 {

@@ -11,8 +11,7 @@ import (
 
 var epoch = time.Unix(1_000_000, 0)
 
-// TestExpiringEndsEntries fails if a value is used for longer than it is good for, such as an identity that a provider
-// has revoked.
+// An expired value, such as an identity that a provider has revoked, must not be used.
 func TestExpiringEndsEntries(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ttl, after time.Duration // a ttl of 0 means that the entry does not expire
@@ -64,7 +63,6 @@ func TestExpiringPanicsWithoutEntries(t *testing.T) {
 	NewExpiring[string, int](0, nil)
 }
 
-// TestExpiringConcurrently lets the race detector look.
 func TestExpiringConcurrently(t *testing.T) {
 	c := NewExpiring[int, int](4, nil).LimitBytes(10, func(v int) int { return v })
 	var all sync.WaitGroup
@@ -132,8 +130,7 @@ func (m *model) bytes() (sum int) {
 	return sum
 }
 
-// FuzzExpiring compares the cache with the model. Each four bytes are one operation. A difference would be a value that
-// is served too long, lost too early, or a cache that grows beyond its bounds.
+// A difference is a value that is served too long or lost too early, or a cache that outgrows its bounds.
 func FuzzExpiring(f *testing.F) {
 	f.Add(uint8(3), uint8(20), []byte{0, 1, 9, 5, 0, 2, 9, 5, 1, 1, 0, 0, 0, 3, 9, 5, 1, 2, 0, 0, 3, 0, 9, 0, 1, 1, 0, 0})
 	f.Add(uint8(2), uint8(0), []byte{0, 1, 1, 0, 0, 2, 1, 0, 0, 3, 1, 0, 2, 2, 0, 0, 1, 3, 0, 0})

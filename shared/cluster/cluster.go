@@ -1,12 +1,8 @@
-// Package cluster connects to member clusters. Members returns a Member, with its transports, for a Cluster object and
-// its secret.
+// Package cluster connects to member clusters. [Members] returns a [Member], with its transports, for a Cluster object
+// and its secret. A bounded cache keeps a member and its connections until either changes.
 //
-// Members are cached by the versions of both, so a request usually needs no new connection. A change of either applies
-// to the next request. The previous transport's idle connections close at once, and the others when their requests end.
-// The number of cached members is bounded.
-//
-// Threat model: the author of a Cluster chooses the address that the gateway connects to. A DialPolicy therefore
-// refuses, after name resolution, addresses of the gateway's own environment. Package kubeconfig rejects unsafe fields.
+// The author of a Cluster chooses the address that the gateway connects to. After name resolution, a [DialPolicy]
+// refuses addresses of the gateway's own environment. Package kubeconfig rejects unsafe fields.
 package cluster
 
 import (
@@ -58,8 +54,7 @@ var (
 	Remote = Freshness{Object: 5 * time.Second, Secret: time.Minute, Patience: 500 * time.Millisecond}
 )
 
-// Times of the caches. staleObject and staleSecret are the maximum ages of cached values while their store is down.
-// staleObject is short, because deleting a Cluster revokes access to it.
+// Times of the caches. staleObject is short, because deleting a Cluster revokes access to it.
 const (
 	staleObject  = 30 * time.Second
 	staleSecret  = time.Hour
@@ -128,8 +123,8 @@ func NewMembers(cfg Config) *Members {
 	}
 }
 
-// Get returns the member for the current object and secret of the cluster with that name. Its errors are *status.Error:
-// UnknownCluster, Misconfigured or StoreUnavailable.
+// Get returns the member for a cluster's current object and secret. Its errors are *status.Error: UnknownCluster,
+// Misconfigured or StoreUnavailable.
 func (m *Members) Get(ctx context.Context, name string) (*Member, error) {
 	member, err := m.readMember(ctx, name, m.objects.Get)
 	if errors.Is(err, secrets.ErrNotFound) {
@@ -139,8 +134,7 @@ func (m *Members) Get(ctx context.Context, name string) (*Member, error) {
 	return member, err
 }
 
-// readObject returns a cluster's object and its revision. cached is the last member of that name, possibly of an
-// earlier revision, or nil.
+// readObject also returns the last member of that name, possibly of an earlier revision, or nil.
 func (m *Members) readObject(ctx context.Context, name string,
 	read func(ctx context.Context, key string) (objects.Object, error)) (c *v1alpha1.Cluster, revision uint64,
 	cached *Member, err error) {
@@ -163,7 +157,6 @@ func (m *Members) readObject(ctx context.Context, name string,
 	return c, obj.Revision, cached, nil
 }
 
-// readMember combines an object, which read returns, with its secret.
 func (m *Members) readMember(ctx context.Context, name string,
 	read func(ctx context.Context, key string) (objects.Object, error)) (*Member, error) {
 	c, revision, cached, err := m.readObject(ctx, name, read)
@@ -196,9 +189,8 @@ func (m *Members) secret(ctx context.Context, name string, changed bool) (*secre
 	return m.secrets.Get(ctx, name)
 }
 
-// Renew returns a Member with a newer credential after a member has refused the credential of old. It returns nil if
-// there is none. It reads the secret again, unless that happened a moment ago. sent is the header of the refused
-// request.
+// Renew returns a Member with a newer credential after a member has refused that of old, or nil without one. It reads
+// the secret again, unless that happened a moment ago. sent is the refused request's header.
 func (m *Members) Renew(ctx context.Context, old *Member, sent http.Header) (*Member, error) {
 	sec, err := m.secrets.Renew(ctx, old.Cluster.SecretName(),
 		func(s *secrets.Secret) bool { return s.Version == old.secretVersion })
@@ -236,7 +228,6 @@ func (m *Members) Call(ctx context.Context, member *Member, method, path string,
 	return newer.Call(ctx, method, path, in, out)
 }
 
-// build returns the member of a new version, and closes the one before it.
 func (m *Members) build(c *v1alpha1.Cluster, revision uint64, sec *secrets.Secret) (*Member, error) {
 	kc, err := Validate(c, sec.Value.Reveal(), m.cfg.Now())
 	if err != nil {
@@ -256,8 +247,7 @@ func (m *Members) build(c *v1alpha1.Cluster, revision uint64, sec *secrets.Secre
 	return member, nil
 }
 
-// Validate parses the kubeconfig of a cluster, and checks it against the object. The error names the field, and
-// contains no secret.
+// Validate parses a cluster's kubeconfig and checks it against the object. Errors contain no secret.
 func Validate(c *v1alpha1.Cluster, data []byte, now time.Time) (*kubeconfig.Config, error) {
 	kc, err := kubeconfig.Parse(data, kubeconfig.Options{AllowInsecure: c.Spec.InsecureSkipTLSVerification})
 	if err != nil {
@@ -289,7 +279,6 @@ func Validate(c *v1alpha1.Cluster, data []byte, now time.Time) (*kubeconfig.Conf
 	return kc, nil
 }
 
-// validatePull makes the checks for private clusters only.
 func validatePull(kc *kubeconfig.Config) error {
 	if kc.ProxyURL == nil {
 		return errors.New("spec.proxyURL: missing; mode Pull is reached through the bridge's tunnel port")
@@ -307,8 +296,7 @@ func validatePull(kc *kubeconfig.Config) error {
 	return nil
 }
 
-// Thaw closes connections that may be dead after the process was frozen, as functions are between requests. Those are
-// connections that the member has closed, and all after a long idle time. Call it before each request, and never while
+// Thaw closes connections that may be dead after the process was frozen. Call it before each request, and never while
 // others are in flight.
 func (m *Members) Thaw() {
 	m.mu.Lock()
@@ -348,8 +336,7 @@ func storeError(name string, err error) error {
 	return e
 }
 
-// RuntimeAPI returns the DialPolicy.Refuse entry for the Lambda Runtime API. hostport is the value of
-// AWS_LAMBDA_RUNTIME_API. It returns nil if hostport is no address.
+// RuntimeAPI returns the DialPolicy.Refuse entry for AWS_LAMBDA_RUNTIME_API, or nil if it is no address.
 func RuntimeAPI(hostport string) []netip.AddrPort {
 	addr, err := netip.ParseAddrPort(hostport)
 	if err != nil {

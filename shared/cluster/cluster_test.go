@@ -21,7 +21,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// stores are both stores, with their simulated faults.
 type stores struct {
 	mu      sync.Mutex
 	object  string // object of cluster m; "" if it does not exist
@@ -48,7 +47,6 @@ func (s objectStore) Get(_ context.Context, key string) (objects.Object, error) 
 	return objects.Object{Key: key, Value: []byte(s.object), Revision: s.rev}, nil
 }
 
-// List returns cluster m, if it exists.
 func (s objectStore) List(_ context.Context, prefix string, _ int, _ string) (objects.Page, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,8 +127,7 @@ func token(t *testing.T, m *Members) string {
 	return member.Credential.Token
 }
 
-// TestStoresDown: while a store is down, clusters must stay usable: 30 seconds for an object, an hour for a secret.
-// After that the response is 503 with Retry-After.
+// While a store is down, clusters must stay usable: 30 seconds for an object, an hour for a secret.
 func TestStoresDown(t *testing.T) {
 	wantDown := func(m *Members) {
 		t.Helper()
@@ -173,8 +170,7 @@ func TestStoresDown(t *testing.T) {
 	})
 }
 
-// TestSecretAwayForAWhile: a cluster whose secret was missing must work again soon after it is restored. Requests
-// meanwhile must not read the stores each time.
+// A cluster must work soon after its secret is restored. Requests meanwhile must not read the stores each time.
 func TestSecretAwayForAWhile(t *testing.T) {
 	for name, meanwhile := range map[string]func(s *stores){
 		"the same object": func(*stores) {},
@@ -246,8 +242,7 @@ func TestSecretStoreHangs(t *testing.T) {
 	}
 }
 
-// TestRenew: after a member refuses a credential, the next request must use the newer one, even if the old one is still
-// fresh. The cluster may have been registered again with another secret.
+// After a member refuses a credential, the next request must use a newer one.
 func TestRenew(t *testing.T) {
 	m, s, advance, secret := newMembers(t)
 	old, err := m.Get(t.Context(), "m")

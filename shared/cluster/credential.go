@@ -23,14 +23,12 @@ import (
 // Tokens returns bearer tokens for clusters on EKS; see eks.Source.
 type Tokens interface {
 	Token(ctx context.Context, spec eks.Spec) (string, error)
-	// Refused reports that the cluster rejected a token for spec. It returns whether the next call of Token returns
-	// another.
+	// Refused reports a rejected token for spec. another reports whether Token will return another one.
 	Refused(spec eks.Spec, token string) (another bool)
 }
 
-// Authorize sets the Authorization header for the gateway's own credential, and replaces an existing one. Client
-// certificates are in the transports and need no header. Its errors are *status.Error (Misconfigured, StoreUnavailable
-// or Timeout), or the context's after a cancelled request.
+// Authorize replaces the Authorization header by the gateway's own credential, if it needs one. Errors are
+// *status.Error (Misconfigured, StoreUnavailable or Timeout), or the context's after a cancelled request.
 func (m *Member) Authorize(ctx context.Context, h http.Header) error {
 	h.Del("Authorization")
 	switch c := m.Credential; {
@@ -48,7 +46,6 @@ func (m *Member) Authorize(ctx context.Context, h http.Header) error {
 	return nil
 }
 
-// tokenError returns the error for the caller. It wraps the error of AWS for the operator.
 func (m *Member) tokenError(ctx context.Context, err error) error {
 	if ctxErr := context.Cause(ctx); errors.Is(ctxErr, context.Canceled) {
 		return ctxErr
@@ -66,15 +63,13 @@ func (m *Member) tokenError(ctx context.Context, err error) error {
 	}
 }
 
-// Call sends one small request to the member with the gateway's own credential. It sends in, if not nil, as JSON, and
-// decodes the response into out. The context bounds it. Errors name the member's endpoint, and contain no credential.
-// An unsuccessful response is a *CallError.
+// Call sends a small request with the gateway's own credential. in, if not nil, and out are JSON. Errors contain no
+// credential. An unsuccessful response is a *CallError.
 func (m *Member) Call(ctx context.Context, method, path string, in, out any) error {
 	_, err := m.call(ctx, method, path, in, out)
 	return err
 }
 
-// call is Call, and also returns the header of the request.
 func (m *Member) call(ctx context.Context, method, path string, in, out any) (http.Header, error) {
 	var body io.Reader
 	if in != nil {
@@ -119,8 +114,7 @@ func (m *Member) call(ctx context.Context, method, path string, in, out any) (ht
 	return req.Header, nil
 }
 
-// statusMessage returns the message of a Status, redacted and shortened. A proxy may have written it, and may quote the
-// request.
+// statusMessage returns a Status' message, redacted and shortened. Its author may be a proxy that quotes the request.
 func statusMessage(answer []byte, redactor *strings.Replacer) string {
 	var st metav1.Status
 	if kjson.UnmarshalCaseSensitivePreserveInts(answer, &st) != nil || st.Kind != "Status" {
@@ -133,10 +127,8 @@ func statusMessage(answer []byte, redactor *strings.Replacer) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// maxMessage bounds the message of a member's Status, in bytes.
 const maxMessage = 400
 
-// redactor replaces the credentials of a request.
 func (m *Member) redactor(sent http.Header) *strings.Replacer {
 	_, credential, _ := strings.Cut(sent.Get("Authorization"), " ")
 	var pairs []string
@@ -148,8 +140,7 @@ func (m *Member) redactor(sent http.Header) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// WhoAmI returns the user as which the member authenticates the gateway. Before Kubernetes 1.28 the error is a
-// *CallError with code 404.
+// WhoAmI returns the gateway's user in the member. Before Kubernetes 1.28 the error is a *CallError with code 404.
 func (m *Member) WhoAmI(ctx context.Context) (user string, err error) {
 	var review struct {
 		metav1.TypeMeta `json:",inline"`

@@ -21,7 +21,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// fakeTokens returns a token that contains the name of the cluster, or err.
 type fakeTokens struct {
 	err     error
 	another bool     // the result of Refused

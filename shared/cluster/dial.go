@@ -14,8 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// DialPolicy restricts the addresses of members. It is checked after name resolution, for every connection, so that no
-// DNS response can bypass it.
+// DialPolicy restricts the addresses of members. It checks every connection after name resolution.
 type DialPolicy struct {
 	// AllowLoopback permits 127.0.0.0/8 and ::1, for the local program.
 	AllowLoopback bool
@@ -29,8 +28,8 @@ type DialPolicy struct {
 type Tunnel interface {
 	// Prepare reads what Dial needs for any cluster into caches. It returns no error, because Dial reports the same one.
 	Prepare(ctx context.Context)
-	// Dial connects to the API server of a cluster. address is that in its kubeconfig, and proxy is its spec.proxyURL. It
-	// connects with dial. Its errors are *status.Error, or the context's.
+	// Dial connects to a cluster's API server by dial. address is that of its kubeconfig, proxy is its spec.proxyURL.
+	// Errors are *status.Error, or the context's.
 	Dial(ctx context.Context, cluster, address string, proxy *url.URL,
 		dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error)
 }
@@ -42,8 +41,7 @@ func (e *ForbiddenAddressError) Error() string {
 	return fmt.Sprintf("address %s is not allowed for a member cluster", e.Addr)
 }
 
-// refusedRanges contains the metadata services outside of the link-local ranges. It also contains everything else that
-// is not a unicast address of the internet, such as IPv6 forms of IPv4 addresses.
+// Metadata services outside of the link-local ranges, and all that is not unicast internet, e.g. IPv4 within IPv6.
 var refusedRanges = prefixes(
 	"fd00:ec2::/32",      // AWS
 	"fd20:ce::254/128",   // Google Cloud
@@ -81,7 +79,6 @@ func (p DialPolicy) Check(addr netip.AddrPort) error {
 	return nil
 }
 
-// control is a net.Dialer.Control. Its address is resolved.
 func (p DialPolicy) control(_, address string, _ syscall.RawConn) error {
 	addr, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -105,8 +102,7 @@ func newDialer(p DialPolicy) *dialer {
 	}
 }
 
-// tunnelDial returns an http.Transport.DialContext that connects to the cluster through the tunnel, which checks the
-// address.
+// The policy applies to the tunnel port only. Agents dial just their API server and the services that they list.
 func (d *dialer) tunnelDial(t Tunnel, cluster string, proxy *url.URL) func(ctx context.Context, network,
 	address string) (net.Conn, error) {
 	return func(ctx context.Context, _, address string) (net.Conn, error) {
@@ -119,7 +115,6 @@ func (d *dialer) tunnelDial(t Tunnel, cluster string, proxy *url.URL) func(ctx c
 	}
 }
 
-// dial implements http.Transport.DialContext.
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := d.net.DialContext(ctx, network, address)
 	if err != nil {
@@ -132,8 +127,7 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return tracked, nil
 }
 
-// isStale reports whether the peer has closed an open connection, or sent unread data. On an idle connection, unread
-// data announces the end.
+// isStale reports whether an open connection was closed by its peer, or has unread data, which announces its end.
 func (d *dialer) isStale() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -150,7 +144,6 @@ type conn struct {
 	d *dialer
 }
 
-// Close implements net.Conn.
 func (c *conn) Close() error {
 	c.d.mu.Lock()
 	delete(c.d.open, c)

@@ -16,16 +16,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// guardedTransport refuses requests to a member while its circuit breaker is open. The breaker counts failed
-// connections and the gateway's own probes. It ignores requests that got a connection and no answer, because their
-// callers chose the path.
+// guardedTransport refuses requests while the member's circuit breaker is open. The breaker ignores requests that got a
+// connection and no answer, because their callers chose the path.
 type guardedTransport struct {
 	cluster string
 	breaker *limits.Breaker
 	next    http.RoundTripper
 }
 
-// RoundTrip implements http.RoundTripper. A refusal is a *status.Error of reason CircuitOpen.
 func (t *guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if isProbe(r.Context()) {
 		resp, err := t.next.RoundTrip(r)
@@ -49,22 +47,19 @@ func (t *guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// connectTrace reports whether a request waits for a connection.
 type connectTrace struct {
 	atomic.Bool
 	hooks httptrace.ClientTrace
 }
 
-// trace returns a context for the request.
 func (t *connectTrace) trace(ctx context.Context) context.Context {
 	t.hooks.GetConn = func(string) { t.Store(true) }
 	t.hooks.GotConn = func(httptrace.GotConnInfo) { t.Store(false) }
 	return httptrace.WithClientTrace(ctx, &t.hooks)
 }
 
-// outcome returns the outcome of a connection for the breaker. It ignores errors after ctx was cancelled, because the
-// client may have done so. It also ignores errors of the tunnel to a private cluster, except timeouts, because they
-// come without delay.
+// outcome ignores errors after a cancellation, because the client may have cancelled. It ignores errors of a private
+// cluster's tunnel except timeouts, because they come without delay.
 func outcome(ctx context.Context, err error) limits.Outcome {
 	var ofTunnel *status.Error
 	switch {
@@ -87,15 +82,13 @@ func circuitOpen(name string, retryAfter time.Duration) error {
 
 type probeKey struct{}
 
-// AsProbe returns a context for requests of the gateway's own that test whether a member answers. They pass an open
-// circuit breaker, and their outcome opens or closes it.
+// AsProbe returns a context for the gateway's own probes. They pass an open circuit breaker, and open or close it.
 func AsProbe(ctx context.Context) context.Context { return context.WithValue(ctx, probeKey{}, true) }
 
 func isProbe(ctx context.Context) bool { return ctx.Value(probeKey{}) != nil }
 
-// isSilent reports whether the last probe of a member got no response, by the status of the Cluster object. A process
-// that sends few requests has no other source. A private cluster without agents is not silent, because its tunnel
-// responds.
+// isSilent reports whether the last probe of the member got no response. A process that sends few requests has no other
+// source. A private cluster without agents is not silent, because its tunnel responds.
 func isSilent(c *v1alpha1.Cluster) bool {
 	return slices.ContainsFunc(c.Status.Conditions, func(condition metav1.Condition) bool {
 		return condition.Type == v1alpha1.Ready && condition.Status == metav1.ConditionFalse &&

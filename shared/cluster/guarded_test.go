@@ -22,7 +22,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// newGuardedMember returns a member at a server's URL.
 func newGuardedMember(t *testing.T, server string, edits ...func(*v1alpha1.Cluster)) *Member {
 	t.Helper()
 	u, err := url.Parse(server)
@@ -41,7 +40,6 @@ func newGuardedMember(t *testing.T, server string, edits ...func(*v1alpha1.Clust
 	return m
 }
 
-// try makes a request to a member and returns its error.
 func try(ctx context.Context, t *testing.T, m *Member, path string) error {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.Server.String()+path, strings.NewReader("body"))
@@ -61,7 +59,6 @@ func isCircuitOpen(err error) bool {
 		e.Code() == http.StatusServiceUnavailable
 }
 
-// unreachable is a URL at which nothing listens.
 const unreachable = "http://127.0.0.1:1"
 
 // Each request to an unreachable member would wait for a connection, and use up what all members share.
@@ -151,8 +148,7 @@ func TestProbesDecideAboutHangingMember(t *testing.T) {
 	}
 }
 
-// The error of a tunnel comes at once, and names what is missing. A refusal in its place would outlast the agents'
-// reconnection.
+// The error of a tunnel names what is missing. A refusal in its place would outlast the agents' reconnection.
 func TestTunnelErrorsDoNotOpenTheCircuit(t *testing.T) {
 	noAgent := status.New(status.Unreachable, "m", "none of its agents is connected")
 	ctx := t.Context()
@@ -165,8 +161,7 @@ func TestTunnelErrorsDoNotOpenTheCircuit(t *testing.T) {
 	}
 }
 
-// An environment of a function handles one call at a time, and learns from the Cluster object what the bridge's probes
-// found.
+// A function's process handles one request at a time, and learns only from the Cluster what the probes found.
 func TestConditionReadyMakesTheFirstCallATrial(t *testing.T) {
 	silent := func(c *v1alpha1.Cluster) {
 		c.Status.Conditions = []metav1.Condition{

@@ -18,25 +18,21 @@ const (
 	// headerTimeout exceeds the 60 s that kube-apiserver allows a request that is not long-running.
 	headerTimeout = 75 * time.Second
 	idleTimeout   = 90 * time.Second
-	// streamBuffer bounds the bytes of a stream that are buffered for a slow client. The default of net/http is 4 MB.
-	// Streams are many and long. A list keeps the default, because it is short and needs the throughput.
+	// streamBuffer bounds the bytes of a stream for a slow client, 4 MB by default. Lists keep that for throughput.
 	streamBuffer = 256 << 10
 	// frozenTrust is the maximum idle time of a connection in a process that may have been frozen. NAT gateways and load
-	// balancers silently drop idle connections after a few minutes, and some after one.
+	// balancers silently drop connections that were idle for a few minutes, and some after one.
 	frozenTrust = 50 * time.Second
 )
 
-// Member is one version of a member cluster with its transports. It is safe for concurrent use. It stays usable after a
-// newer version has replaced it.
+// Member is one version of a member cluster. It is safe for concurrent use, also after a newer version replaced it.
 type Member struct {
 	Cluster *v1alpha1.Cluster // read-only
 	Server  *url.URL          // read-only
-	// Credential authenticates the gateway if spec.identity requires it; see Authorize. Client certificates are already in
-	// the transports.
+	// Credential authenticates the gateway, except for client certificates, which are in the transports.
 	Credential kubeconfig.Credential
-	// REST and Streams use HTTP/2 if the member does. Upgrade uses HTTP/1.1 only. Streams is for endless responses, and
-	// buffers less for a slow client. None of them decompresses, follows redirects or reads the environment. They share a
-	// circuit breaker.
+	// REST and Streams use HTTP/2 if the member does, and Upgrade HTTP/1.1. Streams, for endless responses, buffers less.
+	// None decompresses, follows redirects or reads the environment. They share a circuit breaker.
 	REST, Streams, Upgrade http.RoundTripper
 
 	tokens        Tokens
@@ -64,8 +60,7 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 		ReadBufferSize:         64 << 10,
 		WriteBufferSize:        32 << 10,
 		ForceAttemptHTTP2:      true,
-		// A connection that is silent during requests is closed within 45 s. The receive buffer allows 20 MB/s at 50 ms
-		// latency. A list of many members may buffer that much for each.
+		// A connection that is silent during requests is closed within 45 s. The buffer allows 20 MB/s at 50 ms latency.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second,
 			MaxReceiveBufferPerStream: 1 << 20},
 	}
@@ -102,7 +97,6 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	}
 }
 
-// hasVersions reports whether m is of these versions of its object and secret.
 func (m *Member) hasVersions(revision uint64, secretVersion string) bool {
 	return m.revision == revision && m.secretVersion == secretVersion
 }

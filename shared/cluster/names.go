@@ -19,8 +19,7 @@ const (
 	unidentifiedBurst = 10
 )
 
-// names reports which clusters exist. Unidentified callers can invent names, and each would cost a read of the store.
-// So beyond a few reads per second, names are looked up in a cached list of all clusters.
+// names bounds the reads for names that unidentified callers invent, by a cached list of all clusters.
 type names struct {
 	reads *rate.Limiter
 	list  *cache.Cache[map[string]struct{}]
@@ -47,23 +46,20 @@ func newNames(cfg Config) *names {
 	}
 }
 
-// mayRead reports whether the rate of reads allows another one. It counts that read.
 func (n *names) mayRead(now time.Time) bool { return n.reads.AllowN(now, 1) }
 
-// has reports whether a cluster existed when the list was read.
 func (n *names) has(ctx context.Context, name string) (bool, error) {
 	known, err := n.list.Get(ctx, v1alpha1.Prefix)
 	_, ok := known[name]
 	return ok, err
 }
 
-// objectsDown reports whether err means that the object store is unavailable.
 func objectsDown(err error) bool {
 	return errors.Is(err, objects.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Mode returns the identity mode of the cluster with that name. It reads the object and not the secret. Its errors are
-// those of Get. It is for unidentified callers: many calls with different names cost few reads.
+// Mode returns a cluster's identity mode without its secret, with the errors of Get. For unidentified callers, many
+// calls with different names cost few reads.
 func (m *Members) Mode(ctx context.Context, name string) (v1alpha1.Identity, error) {
 	// If the store is down, the list may not be readable. Use a cached object then, as for other callers.
 	isCached := m.objects.CanServe(v1alpha1.Prefix + name)

@@ -11,8 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// TestCachedClustersServePassthroughCallersWhileTheStoreIsDown: a stranger with made-up names must not cut off the
-// users of passthrough clusters in an outage of the store. Other callers go on then.
+// In an outage, made-up names must not cut off the users of passthrough clusters.
 func TestCachedClustersServePassthroughCallersWhileTheStoreIsDown(t *testing.T) {
 	m, s, pass, _ := newMembers(t)
 	s.set(func() { s.object = `{"spec":{"identity":"passthrough"}}` })
@@ -32,8 +31,7 @@ func TestCachedClustersServePassthroughCallersWhileTheStoreIsDown(t *testing.T) 
 	}
 }
 
-// TestMadeUpNamesCostFewReads: a caller who is not identified can ask for as many clusters as they like. The object
-// store must not pay for each: DynamoDB bills every read, and throttles all callers beyond its limit.
+// DynamoDB bills every read, and throttles all callers beyond its limit.
 func TestMadeUpNamesCostFewReads(t *testing.T) {
 	m, s, pass, _ := newMembers(t)
 	s.set(func() { s.object = `{"spec":{"identity":"passthrough"}}` })

@@ -11,8 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// TestValidatePull: requests through a tunnel must reach a verified server, because others forward them. spec.proxyURL
-// must name one cluster's agents.
+// Requests through a tunnel must reach a verified server, because others forward them.
 func TestValidatePull(t *testing.T) {
 	const insecure = `{contexts: [{name: x, context: {cluster: c, user: u}}], users: [{name: u, user: {token: t}}],
 clusters: [{name: c, cluster: {server: "https://x:6443", insecure-skip-tls-verify: true}}]}`

@@ -13,8 +13,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
 )
 
-// TestCallSwitchedProtocols: a member that switches protocols unasked must not block the gateway, and its connection
-// must close.
+// A member that switches protocols unasked must not block the gateway.
 func TestCallSwitchedProtocols(t *testing.T) {
 	ended := make(chan bool, 1) // whether the client closed the connection
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

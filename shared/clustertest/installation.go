@@ -1,8 +1,5 @@
-// Package clustertest provides stores with registered clusters, and fake API servers of member clusters, for tests.
-//
-//   - [Installation] has the stores, the CA and the clock that all gateways of one installation share.
-//   - [Member] is the API server of a member cluster.
-//   - [Kubeconfig] builds the credential with which a cluster is registered.
+// Package clustertest provides stores with registered clusters ([Installation]), and fake API servers of member
+// clusters ([Member]), for tests.
 package clustertest
 
 import (
@@ -24,8 +21,8 @@ import (
 	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
 )
 
-// Installation has the stores, the client CA and the clock of an installation. Its methods fail the test on an error.
-// Call them from the test's own goroutine.
+// Installation has the stores, the client CA and the clock that all gateways of one installation share. Its methods
+// fail the test on an error. Call them from the test's own goroutine.
 type Installation struct {
 	Dir     string // contains objects, secrets and the CA
 	Objects objects.Store

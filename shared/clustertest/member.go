@@ -31,8 +31,7 @@ type Member struct {
 	requests []Request
 }
 
-// NewMember starts a member that responds with h and records every request. It reads a request's whole body before it
-// calls h. The server is closed when the test ends.
+// NewMember starts a member that responds with h, after it has recorded the request with its whole body.
 func NewMember(tb testing.TB, h http.HandlerFunc) *Member {
 	tb.Helper()
 	m := &Member{}
@@ -96,8 +95,7 @@ func ServerKubeconfig(s *httptest.Server, user string) []byte {
 	return Kubeconfig(s.URL, ca, user)
 }
 
-// Kubeconfig returns a kubeconfig with a server's URL, the PEM of its CA, and a user. The result is JSON if user is
-// JSON.
+// Kubeconfig returns a kubeconfig with a server's URL and its CA in PEM. It is JSON if user is.
 func Kubeconfig(server string, ca []byte, user string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"x",`+
 		`"contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],`+

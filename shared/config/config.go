@@ -1,15 +1,12 @@
-// Package config reads a program's configuration from the environment and prints it for --help. The error for a bad
-// value names the variable, the problem and an example. Every variable is a flag too: CLUSTERPASS_LOG_LEVEL=WARN and
-// --log-level=WARN mean the same. The flag overrides the variable.
+// Package config reads a program's configuration from the environment and flags, and prints it for --help.
+// CLUSTERPASS_LOG_LEVEL=WARN and --log-level=WARN mean the same. The flag overrides the variable.
 //
 // A configuration is a struct for envconfig. Its fields have more tags:
-//   - desc: sentences for --help. "Default:" introduces a default that the default tag does not have.
-//   - example: an example value.
+//   - desc, example: text for --help. "Default:" introduces a default that the default tag does not have.
 //   - secret:"true": errors must not contain the value.
 //   - min, max: the bounds of a number or duration.
 //
-// The envconfig tag is the variable's full name. With a prefix of envconfig, a field tagged KUBECONFIG would also read
-// the user's own KUBECONFIG.
+// The envconfig tag is the full name. With a prefix, a field KUBECONFIG would also read the user's own KUBECONFIG.
 package config
 
 import (
@@ -78,7 +75,6 @@ func Load(cfg any) error {
 	return nil
 }
 
-// checkRanges returns an *Error if a number or duration is outside its min and max tags.
 func checkRanges(v reflect.Value) error {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
@@ -98,7 +94,6 @@ func checkRanges(v reflect.Value) error {
 	return nil
 }
 
-// bound parses the number or duration in a tag.
 func bound(of reflect.Type, tag string) int64 {
 	var n int64
 	var err error
@@ -155,8 +150,7 @@ func reason(e *envconfig.ParseError) string {
 	return e.Err.Error()
 }
 
-// Main prints help for --help, or loads cfg and calls run. It exits with 2 for a bad flag or variable, and with 1 if
-// run fails.
+// Main prints help, or loads cfg and calls run. It exits with 2 for a bad flag or variable, 1 if run fails.
 func Main(about string, cfg any, run func() error) {
 	os.Exit(exitCode(os.Args[1:], os.Stdout, os.Stderr, about, cfg, run))
 }
@@ -188,7 +182,6 @@ func exitCode(args []string, out, errOut io.Writer, about string, cfg any, run f
 	return 0
 }
 
-// setFlag sets the environment variable of --name=value.
 func setFlag(arg string, cfg any) error {
 	name, value, ok := strings.Cut(arg, "=")
 	for _, f := range fields(cfg) {

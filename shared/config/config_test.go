@@ -39,7 +39,6 @@ func (s *sample) Validate() error {
 	return nil
 }
 
-// exitCases are command lines and environments, with the exit code and the message that they cause.
 var exitCases = []struct {
 	name     string
 	args     []string

@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// The programs that the gateway replaces.
 const (
 	awsCLI        = "aws"
 	authenticator = "aws-iam-authenticator"
@@ -17,8 +16,7 @@ const (
 // cliSession is the session name of the AWS CLI when it assumes a role. A cluster can map it to a user's name.
 const cliSession = "EKSGetTokenAuth"
 
-// ParseExec parses an exec entry of a kubeconfig's user: its command, args and env. It rejects unknown ones. The error
-// names the command, flag or variable, and never a value.
+// ParseExec parses an exec entry of a kubeconfig's user. Errors name the unknown flag or variable, never a value.
 func ParseExec(command string, args []string, env map[string]string) (*Spec, error) {
 	spec := &Spec{}
 	if err := spec.setEnv(env); err != nil {
@@ -62,7 +60,6 @@ func ParseExec(command string, args []string, env map[string]string) (*Spec, err
 	return spec, nil
 }
 
-// parseArgs sets flags, each given at most once, and compares the other arguments with the expected ones.
 func parseArgs(args, words []string, flags map[string]*string) error {
 	var got []string
 	seen := map[*string]bool{}
@@ -117,8 +114,7 @@ func (s *Spec) setEnv(env map[string]string) error {
 	return nil
 }
 
-// validate rejects values that could change the endpoint or the header that contains them. It uses no regular
-// expressions, because with these lengths they would cost each cold start milliseconds.
+// validate rejects values that could change the endpoint or header. Regular expressions would slow down cold starts.
 func (s *Spec) validate() error {
 	switch {
 	case s.Cluster == "":

@@ -6,10 +6,8 @@ import (
 	"testing"
 )
 
-// testRole is the ARN of a role with a path.
 const testRole = "arn:aws:iam::111122223333:role/path/reader"
 
-// execTest is an exec entry of a kubeconfig, and the result of parsing it.
 type execTest struct {
 	name    string
 	command string // with its args
@@ -18,7 +16,6 @@ type execTest struct {
 	wantErr string // part of the error
 }
 
-// env returns a map of alternating names and values.
 func env(kv ...string) map[string]string {
 	m := map[string]string{}
 	for i := 0; i < len(kv); i += 2 {

@@ -34,26 +34,22 @@ const (
 	// presignSeconds is X-Amz-Expires. Clusters use X-Amz-Date instead, and require this to be small.
 	presignSeconds = "60"
 	// lifetime is how long a token is used. It is a minute less than clusters accept it.
-	lifetime = 14 * time.Minute
-	// margin is how long before the end of the credentials their tokens are replaced.
-	margin = time.Minute
-	// mintTimeout bounds loading credentials and assuming the role.
+	lifetime    = 14 * time.Minute
+	margin      = time.Minute
 	mintTimeout = 15 * time.Second
 	maxTokens   = 1024
-	// young is the age below which Refused keeps a token.
-	young = 10 * time.Second
+	young       = 10 * time.Second
 )
 
 // Config configures a Source.
 type Config struct {
-	// Load returns region, endpoint and credentials. nil means awsclient.Load. It is called for the first token, so that
-	// other processes do not pay for it.
+	// Load returns region, endpoint and credentials. nil means awsclient.Load. The first token calls it.
 	Load func(context.Context) (aws.Config, error)
 	Now  func() time.Time // nil means time.Now
 }
 
-// Source returns tokens, and caches each until shortly before it expires. The number of cached tokens is bounded.
-// Concurrent callers for the same token share one request to AWS. Source is safe for concurrent use.
+// Source caches a bounded number of tokens until shortly before they expire. Concurrent callers for one token share a
+// request. It is safe for concurrent use.
 type Source struct {
 	cfg     Config
 	tokens  *cache.Expiring[Spec, token]
@@ -79,9 +75,8 @@ func NewSource(cfg Config) *Source {
 	return &Source{cfg: cfg, tokens: cache.NewExpiring[Spec, token](maxTokens, cfg.Now)}
 }
 
-// Token returns a bearer token that is valid for another minute, if the credentials are. It calls AWS only to assume a
-// role, or if a service provides the credentials. Errors are not cached. After the end of ctx, the request to AWS
-// continues for other callers, for at most 15 s.
+// Token returns a bearer token that is valid for another minute, if the credentials are. Errors are not cached. After
+// the end of ctx, the request to AWS continues for other callers, for at most 15 s.
 func (s *Source) Token(ctx context.Context, spec Spec) (string, error) {
 	if t, ok := s.tokens.Get(spec); ok {
 		return string(t.bearer.Reveal()), nil
@@ -109,9 +104,8 @@ func (s *Source) Token(ctx context.Context, spec Spec) (string, error) {
 	}
 }
 
-// Refused reports that the cluster rejected a token for spec, and removes that token from the cache. It returns whether
-// the next call of Token returns another. A token that is a few seconds old stays. Otherwise a cluster that rejects
-// every token would cause a request to AWS each time.
+// Refused removes a rejected token from the cache. another reports whether Token will return another one. A token that
+// is a few seconds old stays, because a cluster that rejects every token would cause many requests to AWS.
 func (s *Source) Refused(spec Spec, refused string) (another bool) {
 	t, ok := s.tokens.Get(spec)
 	if !ok || string(t.bearer.Reveal()) != refused {
@@ -124,7 +118,6 @@ func (s *Source) Refused(spec Spec, refused string) (another bool) {
 	return true
 }
 
-// now returns the wall clock. The monotonic clock may stop with a frozen process.
 func (s *Source) now() time.Time { return s.cfg.Now().Round(0) }
 
 func (s *Source) mint(ctx context.Context, spec Spec) (token, error) {
@@ -163,7 +156,6 @@ func (s *Source) mint(ctx context.Context, spec Spec) (token, error) {
 	return sign(ctx, client, creds, spec.Cluster, s.now())
 }
 
-// load loads the SDK's configuration once, and again after a failure.
 func (s *Source) load(ctx context.Context) (*aws.Config, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +169,6 @@ func (s *Source) load(ctx context.Context) (*aws.Config, error) {
 	return s.loaded, nil
 }
 
-// sign returns a token that creds sign at the time now. It sends no request.
 func sign(ctx context.Context, client *sts.Client, creds aws.Credentials, cluster string,
 	now time.Time) (token, error) {
 	signed, err := sts.NewPresignClient(client).PresignGetCallerIdentity(ctx, &sts.GetCallerIdentityInput{},
@@ -201,13 +192,11 @@ func sign(ctx context.Context, client *sts.Client, creds aws.Credentials, cluste
 	return t, nil
 }
 
-// signAt signs for a given time.
 type signAt struct {
 	sts.HTTPPresignerV4
 	now time.Time
 }
 
-// PresignHTTP implements sts.HTTPPresignerV4.
 func (s signAt) PresignHTTP(ctx context.Context, creds aws.Credentials, r *http.Request, payloadHash, service,
 	region string,
 	_ time.Time, opts ...func(*v4.SignerOptions),
@@ -215,10 +204,8 @@ func (s signAt) PresignHTTP(ctx context.Context, creds aws.Credentials, r *http.
 	return s.HTTPPresignerV4.PresignHTTP(ctx, creds, r, payloadHash, service, region, s.now, opts...)
 }
 
-// global resolves to the global endpoint in regions that also have it.
 type global struct{ sts.EndpointResolverV2 }
 
-// ResolveEndpoint implements sts.EndpointResolverV2.
 func (g global) ResolveEndpoint(ctx context.Context, p sts.EndpointParameters) (smithyendpoints.Endpoint, error) {
 	p.UseGlobalEndpoint = aws.Bool(true)
 	return g.EndpointResolverV2.ResolveEndpoint(ctx, p)

@@ -34,7 +34,6 @@ var update = flag.Bool("update", false, "write testdata/get-token.json anew from
 
 const golden = "testdata/get-token.json"
 
-// keys are the credentials of every test. They are invalid.
 func keys(more ...string) []string {
 	return append([]string{
 		"AWS_ACCESS_KEY_ID=AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
@@ -42,7 +41,6 @@ func keys(more ...string) []string {
 	}, more...)
 }
 
-// isolate sets the AWS variables of the process's environment to env only.
 func isolate(t *testing.T, env []string) {
 	t.Helper()
 	for _, kv := range os.Environ() {
@@ -58,7 +56,6 @@ func isolate(t *testing.T, env []string) {
 	}
 }
 
-// cliURL returns the URL in the token that the AWS CLI prints.
 func cliURL(t *testing.T, args string, env []string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -88,7 +85,6 @@ func decode(t *testing.T, token string) string {
 	return string(u)
 }
 
-// ourURL returns the URL in the token of a new Source in the present environment, at the date of another URL.
 func ourURL(t *testing.T, args string, another string) string {
 	t.Helper()
 	spec, err := ParseExec("aws", strings.Fields(args), nil)
@@ -119,7 +115,6 @@ func query(t *testing.T, u string) url.Values {
 	return q
 }
 
-// compare fails unless two URLs are equal, except for the order of parameters.
 func compare(t *testing.T, got, want string) {
 	t.Helper()
 	gotBase, _, _ := strings.Cut(got, "?")
@@ -132,8 +127,7 @@ func compare(t *testing.T, got, want string) {
 	}
 }
 
-// TestTokenIsTheOneOfTheAWSCLI compares with a recorded output of the AWS CLI and, if it is installed, with its present
-// output.
+// The token must equal that of the AWS CLI, in a recorded output and in that of an installed CLI.
 func TestTokenIsTheOneOfTheAWSCLI(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -218,7 +212,6 @@ func TestLegacyEndpoint(t *testing.T) {
 	}
 }
 
-// fakeSTS responds to AssumeRole.
 type fakeSTS struct {
 	*httptest.Server
 	calls  atomic.Int32
@@ -347,8 +340,7 @@ func TestTokensAreKept(t *testing.T) {
 	}
 }
 
-// TestRefusedToken: a token that a cluster rejects must be replaced, unless it was just created. A caller with an older
-// token must learn that there is another.
+// A caller with a rejected token must get another, unless the token was just created.
 func TestRefusedToken(t *testing.T) {
 	c := testingclock.NewFakeClock(time.Now().Truncate(time.Second))
 	f := newSTS(t, c.Now().Add(time.Hour))

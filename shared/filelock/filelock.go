@@ -1,7 +1,5 @@
-// Package filelock locks files against other processes of the machine, and makes changes of directories durable.
-//
-// It uses flock(2). Such a lock belongs to an open file, so that it also excludes goroutines of the same process. The
-// kernel releases it when the process ends for any reason.
+// Package filelock locks files against other processes, and makes changes of directories durable. It uses flock(2): a
+// lock also excludes goroutines of this process, and the kernel releases it when the process ends.
 package filelock
 
 import (
@@ -27,8 +25,8 @@ const (
 	maxWait   = 5 * time.Millisecond
 )
 
-// Lock blocks until it has locked the file name in root, or until ctx ends. It creates the file with mode 0600. It
-// returns the locked file. Closing that file releases the lock.
+// Lock blocks until it has locked the file name in root, or ctx ends. It creates the file with mode 0600. Closing the
+// returned file releases the lock.
 func Lock(ctx context.Context, root *os.Root, name string, mode Mode) (*os.File, error) {
 	for wait := firstWait; ; wait = min(2*wait, maxWait) {
 		if ctx.Err() != nil {

@@ -1,8 +1,4 @@
-// Package gatewaytest runs a gateway for tests, on loopback and TLS, as net/http/httptest runs a handler.
-//
-//   - [Gateway] is the running gateway with a client that identifies itself by a certificate.
-//   - [AuditLog] records its audit events.
-//   - [WantStatus] checks an error of the gateway's own.
+// Package gatewaytest runs a [Gateway] for tests, on loopback and TLS, as net/http/httptest runs a handler.
 package gatewaytest
 
 import (
@@ -30,11 +26,9 @@ const OwnToken = "gateways-token"
 
 type ownTokens struct{}
 
-// IsForGateway implements gateway.TokenRecognizer.
 func (ownTokens) IsForGateway(token string) bool { return token == OwnToken }
 
-// FleetDeadline is how long the fleet waits for its members unless Options name another time: as long as any machine
-// needs.
+// FleetDeadline is the default of Options.FleetDeadline: as long as any machine needs.
 const FleetDeadline = 2 * time.Minute
 
 // Options configure a Gateway. The zero value is useful.
@@ -62,8 +56,8 @@ type Gateway struct {
 	tb testing.TB
 }
 
-// New starts a gateway on a new installation. The group dev may call every cluster, and the client is alice of that
-// group. The gateway is closed when the test ends.
+// New starts a gateway on a new installation, until the test ends. The group dev may call every cluster, and the client
+// is alice of that group.
 func New(tb testing.TB, opts Options) *Gateway {
 	tb.Helper()
 	i := clustertest.NewInstallation(tb)
@@ -71,8 +65,7 @@ func New(tb testing.TB, opts Options) *Gateway {
 	return Start(tb, i, opts)
 }
 
-// Start starts a gateway on an installation. The client is alice of the group dev. The gateway is closed when the test
-// ends.
+// Start starts a gateway on an installation, until the test ends. The client is alice of the group dev.
 func Start(tb testing.TB, i *clustertest.Installation, opts Options) *Gateway {
 	tb.Helper()
 	g := &Gateway{Installation: i, Audit: &AuditLog{}, tb: tb}
@@ -94,8 +87,7 @@ func Start(tb testing.TB, i *clustertest.Installation, opts Options) *Gateway {
 	return g
 }
 
-// NewConfig returns the configuration of a gateway that identifies callers by certificates of the installation's CA,
-// for tests that serve it themselves. The log of audit events is not set.
+// NewConfig returns the configuration of a gateway for tests that serve it themselves. Audit is not set.
 func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway.Config {
 	tb.Helper()
 	if opts.FleetDeadline == 0 {

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SendRaw connects to a TLS server, sends a request unchanged, and reads the header of the response. r reads the bytes
-// after the header. The connection is closed when the test ends.
+// SendRaw sends a request unchanged to a TLS server, and reads the header of the response. r reads its body. The
+// connection is closed when the test ends.
 func SendRaw(tb testing.TB, addr string, cfg *tls.Config, request string,
 ) (resp *http.Response, conn *tls.Conn, r *bufio.Reader) {
 	tb.Helper()
@@ -34,8 +34,7 @@ func SendRaw(tb testing.TB, addr string, cfg *tls.Config, request string,
 	return resp, conn, r
 }
 
-// WantStatus checks that a response is a Status of the gateway, with one cause of the given reason and a message that
-// contains message. It reads the body.
+// WantStatus checks for a Status of the gateway with reason as its only cause, and a message that contains message.
 func WantStatus(tb testing.TB, resp *http.Response, code int, reason, message string) {
 	tb.Helper()
 	body, err := io.ReadAll(resp.Body)

@@ -1,10 +1,5 @@
-// Package health probes member clusters. It writes the condition Ready, the reason of a failure and the Kubernetes
-// version to their status.
-//
-// Invariants:
-//   - A probe uses the credential of ordinary requests and renews it like them. The number of concurrent probes and
-//     their duration are limited.
-//   - Only changes are written, since every write makes all gateways renew their connections.
+// Package health probes member clusters, and writes the condition Ready and the Kubernetes version to their status. It
+// writes only changes, since every write makes all gateways renew their connections.
 package health
 
 import (
@@ -29,7 +24,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Limits of probes, and the reason of the condition.
 const (
 	patience    = 5 * time.Second
 	atOnce      = 16
@@ -61,7 +55,6 @@ func (p *Prober) Run(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// all probes every member once.
 func (p *Prober) all(ctx context.Context) error {
 	var group errgroup.Group
 	group.SetLimit(atOnce)
@@ -92,8 +85,7 @@ func (p *Prober) all(ctx context.Context) error {
 	return failed
 }
 
-// Probe probes one member and stores a changed result. It reports whether the member is ready. Its error is one of the
-// store.
+// Probe probes one member and stores a changed result. Its error is the store's or that of ctx.
 func (p *Prober) Probe(ctx context.Context, name string) (ready bool, err error) {
 	began := time.Now()
 	version, found := p.probeVersion(ctx, name)
@@ -137,7 +129,6 @@ func (p *Prober) Probe(ctx context.Context, name string) (ready bool, err error)
 	}
 }
 
-// probeVersion requests the member's version, which also checks the credential.
 func (p *Prober) probeVersion(ctx context.Context, name string) (version string, found metav1.Condition) {
 	ctx, cancel := context.WithTimeout(cluster.AsProbe(ctx), patience)
 	defer cancel()
@@ -164,8 +155,7 @@ func (p *Prober) probeVersion(ctx context.Context, name string) (version string,
 	}
 }
 
-// why converts an error to the reason and message of the condition. The reason is that of a request that fails in the
-// same manner.
+// why returns the reason and message of the condition. The reason is that of a request that fails alike.
 func why(err error) (status.Reason, string) {
 	var known *status.Error
 	var answered *cluster.CallError

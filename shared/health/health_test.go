@@ -25,11 +25,9 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// answer is a member's response to /version.
 const answer = `{"gitVersion":"v1.99.0"}`
 
-// TestProbeAfterRotation: a rotated credential is no failure, even if the probe is the first to find the old one
-// refused. A credential that stays refused is a failure.
+// A rotated credential is no failure, even if the probe is the first to find the old one refused.
 func TestProbeAfterRotation(t *testing.T) {
 	var known atomic.Value
 	known.Store("first")
@@ -83,7 +81,6 @@ func TestProbeAfterRotation(t *testing.T) {
 	expectProbe("refused for good", false, "credential_refused")
 }
 
-// isLate reports whether a member was not probed, or did not respond, in time.
 func isLate(t *testing.T, store objects.Store) bool {
 	t.Helper()
 	page, err := store.List(t.Context(), v1alpha1.Prefix, 0, "")
@@ -107,8 +104,7 @@ func TestProbesAreBounded(t *testing.T) {
 	}
 }
 
-// bounded probes more members than may be probed concurrently. It returns false if the result is meaningless, because a
-// probe timed out and made space for another.
+// bounded returns false if a probe timed out and so made space for another.
 func bounded(t *testing.T) bool {
 	t.Helper()
 	const members = 3 * atOnce

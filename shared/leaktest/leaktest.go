@@ -1,6 +1,5 @@
-// Package leaktest fails the tests of a package that leave goroutines behind. It waits up to a minute for goroutines
-// that end shortly after their test. goleak itself waits for less than half a second, which is too short on a busy
-// machine.
+// Package leaktest fails the tests of a package that leave goroutines behind, a minute after their end. goleak itself
+// waits for less than half a second, which is too short on a busy machine.
 package leaktest
 
 import (
@@ -27,9 +26,8 @@ func Main(m *testing.M, options ...goleak.Option) {
 	os.Exit(code)
 }
 
-// Find waits until only goroutines of the test program, and those that options ignore, are left. After a minute it
-// returns an error that lists the others. It calls closeIdle before each check: a connection whose last request has
-// just ended may not be idle yet.
+// Find waits up to a minute until only goroutines of the test program, and those that options ignore, are left. It
+// calls closeIdle before each check: a connection may become idle only after its last request has ended.
 func Find(closeIdle func(), options ...goleak.Option) error {
 	deadline := time.Now().Add(patience)
 	for {

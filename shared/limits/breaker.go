@@ -7,7 +7,6 @@ import (
 
 // Parameters of a Breaker.
 const (
-	// failuresToOpen is the number of failures in a row that opens a Breaker.
 	failuresToOpen = 5
 	// firstPause and lastPause bound the time between two trials of an open Breaker. Each failed trial doubles it.
 	firstPause = time.Second
@@ -27,9 +26,8 @@ const (
 	Failure
 )
 
-// Breaker is a circuit breaker for one member cluster. It is closed at first and allows every call. It opens after
-// failures in a row, and allows one trial in each pause then. The pause grows with each failed trial. The first
-// success closes the Breaker. The zero value is closed. All methods are safe for concurrent use.
+// Breaker is a circuit breaker for one member cluster. It opens after failures in a row, and then allows one trial in
+// each of growing pauses. A success closes it. The zero value is closed. It is safe for concurrent use.
 type Breaker struct {
 	// Now returns the current time; nil means time.Now.
 	Now func() time.Time
@@ -40,9 +38,8 @@ type Breaker struct {
 	trialAt  time.Time // the next trial may begin; zero while closed
 }
 
-// Allow reports whether a call may begin now. If so, call done once, with the outcome. Otherwise done is nil, and
-// retryAfter is the time until the next trial, at least a second. A trial that hangs delays the next by one pause only:
-// its caller chose the path.
+// Allow reports whether a call may begin. If so, call done once. Otherwise done is nil, and retryAfter is the time
+// until the next trial, at least a second. A trial that hangs delays the next by one pause only.
 func (b *Breaker) Allow() (done func(Outcome), retryAfter time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,7 +55,7 @@ func (b *Breaker) Allow() (done func(Outcome), retryAfter time.Duration) {
 }
 
 // Probe reports the outcome of a probe, which begins without Allow. After a failed probe, the next call is a trial.
-// Each further failed probe makes the pauses longer, like a failed trial.
+// Further failures make the pauses longer.
 func (b *Breaker) Probe(o Outcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,7 +72,6 @@ func (b *Breaker) Probe(o Outcome) {
 // Suspect opens a Breaker so that the next call is a trial, without a pause before it.
 func (b *Breaker) Suspect() { b.Probe(Failure) }
 
-// isOpen reports whether the Breaker refuses calls other than trials.
 func (b *Breaker) isOpen() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,7 +94,6 @@ func (b *Breaker) report(o Outcome, trial bool) {
 	}
 }
 
-// open begins a pause, twice as long as the one before.
 func (b *Breaker) open() {
 	b.pause = min(max(2*b.pause, firstPause), lastPause)
 	b.trialAt = b.now().Add(b.pause)

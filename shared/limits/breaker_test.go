@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// attempt makes one call and reports whether it was allowed.
 func attempt(b *Breaker, o Outcome) bool {
 	done, _ := b.Allow()
 	if done == nil {
@@ -75,8 +74,7 @@ func TestBreakerIgnoresWhatCallersChoose(t *testing.T) {
 	}
 }
 
-// A trial on a slow path proves nothing. It must neither close the breaker of a dead member, nor keep the other callers
-// from a member that is back.
+// A trial on a slow path must neither close the breaker of a dead member, nor delay the use of one that is back.
 func TestSlowTrialDelaysTheNextByOnePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := openBreaker(t)

@@ -1,12 +1,5 @@
-// Package limits keeps one member cluster or one source of requests from using up what all of them share.
-//
-//   - [Breaker] refuses requests to a member cluster that does not answer.
-//   - [Source] is the network address that a request counts for, and [SourceMode] is how a program finds it.
-//   - [SourceRate] limits how often each source may do something.
-//
-// Invariants:
-//   - A request whose source is unknown is not limited by its source. Many callers may share the address that is known.
-//   - All tables are bounded.
+// Package limits keeps one member cluster or one source of requests from using up what all of them share. Read
+// [Breaker], [Source] and [SourceRate]. All tables are bounded.
 package limits
 
 import (
@@ -17,12 +10,10 @@ import (
 	"strings"
 )
 
-// ipv6Source is the number of bits of an IPv6 address that identify a source. One customer or one host usually has a
-// whole /64.
+// ipv6Source is the prefix length of a source: one customer or host usually has a whole /64.
 const ipv6Source = 64
 
-// Source is the part of the network that a request comes from: one IPv4 address, or the /64 of an IPv6 address. The
-// zero value is an unknown source. Sources are comparable.
+// Source is one IPv4 address or the /64 of an IPv6 address. The zero value is an unknown source, which has no limits.
 type Source struct{ prefix netip.Prefix }
 
 // SourceOf returns the source of an address. It is unknown for the zero Addr.
@@ -90,8 +81,7 @@ func (m SourceMode) Address(r *http.Request) netip.Addr {
 	return netip.Addr{}
 }
 
-// LastForwarded returns the last address of the X-Forwarded-For header lines. It is the only one that the balancer in
-// front of the program wrote itself; clients can write all others. The address is the zero Addr if it cannot be read.
+// LastForwarded returns the last address of X-Forwarded-For, or the zero Addr. Clients can write all others.
 func LastForwarded(lines []string) netip.Addr {
 	if len(lines) == 0 {
 		return netip.Addr{}

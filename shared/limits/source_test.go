@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// TestSourceIsWhatTheBalancerWrote: a client that writes X-Forwarded-For must not be able to count for another
-// address. IPv6 clients must not get a new limit with each of their addresses.
+// A client that writes X-Forwarded-For, or changes its address in a /64, must not escape its limit.
 func TestSourceIsWhatTheBalancerWrote(t *testing.T) {
 	const balancer = "10.0.0.1:80"
 	for name, tt := range map[string]struct {

@@ -9,8 +9,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxSources bounds the number of sources that a SourceRate remembers. A forgotten source starts anew with all its
-// events.
+// maxSources bounds the memory of a SourceRate. A forgotten source starts anew with all its events.
 const maxSources = 16_384
 
 // SourceRate limits how often each source may do something. It is safe for concurrent use.
@@ -22,8 +21,7 @@ type SourceRate struct {
 	buckets *lru.Cache[Source, *rate.Limiter]
 }
 
-// NewSourceRate returns a limit of perMinute events for each source, which it may also do at once. 0 means no limit. A
-// nil clock means time.Now.
+// NewSourceRate allows each source perMinute events, also at once. 0 means no limit. A nil clock means time.Now.
 func NewSourceRate(perMinute int, now func() time.Time) *SourceRate {
 	buckets, err := lru.New[Source, *rate.Limiter](maxSources)
 	if err != nil {
@@ -35,8 +33,8 @@ func NewSourceRate(perMinute int, now func() time.Time) *SourceRate {
 	return &SourceRate{perMinute: perMinute, now: now, buckets: buckets}
 }
 
-// Allow counts an event of a source and reports whether it is within the limit. If it is not, it is not counted, and
-// retryAfter is the time until the next event is allowed. An unknown source has no limit.
+// Allow counts an event of a source, unless it exceeds the limit. retryAfter is the time until the next is allowed. An
+// unknown source has no limit.
 func (l *SourceRate) Allow(s Source) (retryAfter time.Duration, ok bool) {
 	if l.perMinute == 0 || !s.IsKnown() {
 		return 0, true

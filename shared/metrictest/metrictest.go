@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Value returns the value of the first series of a metric that has all labels, each as name=value. The value of a
-// histogram is its number of observations. Value returns 0 if there is no such series.
+// Value returns the value of the first series that has all labels, each as name=value, or 0. That of a histogram is its
+// number of observations.
 func Value(tb testing.TB, from prometheus.Gatherer, name string, labels ...string) float64 {
 	tb.Helper()
 	families, err := from.Gather()

@@ -1,8 +1,7 @@
-// Package objects stores the gateway's own API objects: clusters, registries, roles, bindings and passes. Its
-// implementations are sub-packages: dir and dynamo.
+// Package objects stores the gateway's own API objects: clusters, registries, roles, bindings and passes. The
+// sub-packages dir and dynamo implement [Store].
 //
-// Invariants:
-//   - The store has one revision, which the gateway returns as resourceVersion. Each successful write increases it.
+//   - The store has one revision, the resourceVersion of the gateway. Each successful write increases it.
 //   - Each write adds an event to a log, which Watch reads. Old events are eventually removed.
 //   - A read sees every write that returned before it.
 //   - A Store is safe for concurrent use, also by several processes.
@@ -10,16 +9,14 @@ package objects
 
 import "context"
 
-// MaxValue is the maximum size of a value in bytes. A DynamoDB item has at most 400 KB, and a log entry contains the
-// value before the write, too.
+// MaxValue is the maximum size of a value in bytes. A log entry, with the old value, must fit into 400 KB.
 const MaxValue = 192 << 10
 
 // Object is a value with its key and revisions.
 type Object struct {
 	// Key has the form resource/name, e.g. "clusters/member1". See ValidKey.
 	Key string
-	// Value has at most MaxValue bytes, which the store does not interpret. Callers must not change a Value that a Store
-	// returned.
+	// Value has at most MaxValue bytes. Callers must not change a Value that a Store returned.
 	Value []byte
 	// Revision is the revision of the last write, and Created that of the creation.
 	Revision, Created uint64
@@ -28,8 +25,7 @@ type Object struct {
 // Page is one page of a list.
 type Page struct {
 	Objects []Object
-	// Revision is the store's revision when the first page was read. A Watch from it returns every write that the list
-	// does not include.
+	// Revision is the store's at the first page. A Watch from it returns every write that the list does not include.
 	Revision uint64
 	// Continue is the token for the next page, or empty. Later pages may include writes after Revision.
 	Continue string
@@ -47,8 +43,7 @@ const (
 	Deleted EventType = "DELETED"
 )
 
-// Event is one write. Object is the state after it. For Deleted, it is the last state with the revision of the
-// deletion.
+// Event is one write, and Object the state after it. For Deleted it is the last state with the deletion's revision.
 type Event struct {
 	Type   EventType
 	Object Object
@@ -60,7 +55,7 @@ type Event struct {
 type Store interface {
 	Get(ctx context.Context, key string) (Object, error)
 	// List returns up to limit objects whose key starts with prefix, sorted by key. 0 means all. cont is "" or Continue of
-	// the previous page. prefix must include a resource and its slash, see SplitPrefix.
+	// the previous page. SplitPrefix checks prefix.
 	List(ctx context.Context, prefix string, limit int, cont string) (Page, error)
 	// Revision returns the store's current revision; 0 before the first write.
 	Revision(ctx context.Context) (uint64, error)
@@ -68,15 +63,13 @@ type Store interface {
 	Create(ctx context.Context, key string, value []byte) (Object, error)
 	// Update replaces the object if its revision is rev. Otherwise it returns ErrConflict or ErrNotFound.
 	Update(ctx context.Context, key string, value []byte, rev uint64) (Object, error)
-	// Delete deletes the object if its revision is rev, and otherwise returns ErrConflict or ErrNotFound. The result is
-	// the last state with the revision of the deletion.
+	// Delete deletes the object, with the errors of Update. The result is the last state with the deletion's revision.
 	Delete(ctx context.Context, key string, rev uint64) (Object, error)
-	// Watch calls each for every write after revision from whose key starts with prefix, in order of revision. An empty
-	// prefix means all objects. Watch returns ctx's error when ctx ends, or the first error of each unchanged.
+	// Watch calls each for every write after revision from whose key starts with prefix, in order. An empty prefix means
+	// all objects. Watch returns ctx's error when ctx ends, or the first error of each unchanged.
 	//
-	// ErrCompacted means that events after from were removed, or that from is greater than the store's revision. The
-	// caller must list again. After ErrUnavailable or ErrForbidden, the caller may watch again from its last revision.
-	//
-	// progress is called every few seconds with a revision up to which all events were delivered. Optional.
+	// After ErrCompacted the caller must list again: events after from were removed, or from exceeds the store's revision.
+	// After ErrUnavailable or ErrForbidden it may watch again from its last revision. progress, if not nil, is called
+	// every few seconds with a revision up to which all events were delivered.
 	Watch(ctx context.Context, prefix string, from uint64, each func(Event) error, progress func(rev uint64)) error
 }

@@ -14,9 +14,8 @@ const maxKey = 512
 
 var resourceRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
-// ValidKey returns ErrInvalid unless key has the form resource/name and at most 512 bytes of UTF-8. A resource has
-// lower-case letters, digits, '-' and '.'. A name has no control characters and no empty, "." or ".." segments. Names
-// of RBAC roles may contain nearly any character.
+// ValidKey returns ErrInvalid unless key has the form resource/name. A name has no control characters and no empty, "."
+// or ".." segments. Names of RBAC roles may contain nearly any other character.
 func ValidKey(key string) error {
 	resource, name, _ := strings.Cut(key, "/")
 	if len(key) > maxKey || !resourceRE.MatchString(resource) || !printable(name) {
@@ -31,8 +30,7 @@ func ValidKey(key string) error {
 	return nil
 }
 
-// SplitPrefix splits the prefix of a list into the resource and the start of the name, which may be empty. A prefix
-// without a resource and slash is ErrInvalid, because no Store lists several resources.
+// SplitPrefix splits the prefix of a list into the resource and the start of the name, or returns ErrInvalid.
 func SplitPrefix(prefix string) (resource, name string, err error) {
 	resource, name, ok := strings.Cut(prefix, "/")
 	if !ok || len(prefix) > maxKey || !resourceRE.MatchString(resource) || !printable(name) {
@@ -65,8 +63,7 @@ func (c Continue) String() string {
 		base64.RawURLEncoding.EncodeToString([]byte(c.After))
 }
 
-// ParseContinue is the inverse of Continue.String. It returns ErrInvalid for any other string, and for a position
-// outside of prefix.
+// ParseContinue is the inverse of Continue.String. It returns ErrInvalid for a position outside of prefix.
 func ParseContinue(s, prefix string) (Continue, error) {
 	bad := fmt.Errorf("%w: continue token %.64q: it does not belong to a list of %s; list from the start", ErrInvalid, s,
 		prefix)

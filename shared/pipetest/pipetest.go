@@ -1,5 +1,4 @@
-// Package pipetest has a listener for tests of slow clients. Its connections have no buffer, so that each write of the
-// server blocks until the client reads.
+// Package pipetest has a listener whose connections have no buffer: each write blocks until the client reads.
 package pipetest
 
 import (

@@ -1,5 +1,5 @@
-// Package pki creates and stores the certificates of a gateway on one machine. It has a CA for the server, another for
-// clients, and certificates that they sign. Key files have mode 0600 in a directory with mode 0700.
+// Package pki creates and stores a server CA, a client CA and their certificates for a gateway on one machine. Key
+// files have mode 0600 in a directory with mode 0700.
 package pki
 
 import (
@@ -136,8 +136,7 @@ func SelfSigned(name string) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// Client creates a client certificate for a user and its groups. It returns certificate and key in PEM and stores
-// neither.
+// Client creates a client certificate. It returns certificate and key in PEM and stores neither.
 func (c *CA) Client(user string, groups []string) (cert, key []byte, err error) {
 	return c.ClientUntil(user, groups, time.Now().Add(leafLife))
 }
@@ -163,7 +162,6 @@ func leaf(subject pkix.Name, usage x509.ExtKeyUsage) *x509.Certificate {
 	}
 }
 
-// sign creates a key and a certificate. It is self-signed if ca is nil.
 func sign(tmpl *x509.Certificate, ca *CA) (der []byte, key *ecdsa.PrivateKey, err error) {
 	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return nil, nil, err
@@ -191,7 +189,6 @@ func keyPEM(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// create signs, stores and returns a certificate and its key.
 func create(dir, name string, tmpl *x509.Certificate, ca *CA) (*tls.Certificate, error) {
 	der, key, err := sign(tmpl, ca)
 	if err != nil {
@@ -211,7 +208,6 @@ func create(dir, name string, tmpl *x509.Certificate, ca *CA) (*tls.Certificate,
 	return load(dir, name, time.Time{})
 }
 
-// replace writes a file atomically.
 func replace(path string, data []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 // anonymous is the user that a member reports for a caller without a known credential, if it admits such callers.
 const anonymous = "system:anonymous"
 
-// checkKnown returns an error unless the member recognizes the credential. kube-apiserver rejects a wrong token with
-// 401. It ignores a credential of an unsupported kind, such as basic authentication, and then the caller is anonymous.
+// checkKnown returns an error unless the member recognizes the credential. kube-apiserver ignores a credential of an
+// unsupported kind, such as basic authentication, and treats the caller as anonymous.
 func checkKnown(ctx context.Context, m *cluster.Member) error {
 	user, err := m.WhoAmI(ctx)
 	var refused *cluster.CallError
@@ -44,8 +44,7 @@ func (e GatewayError) Error() string {
 	return string(e) + " is a Clusterpass gateway and no cluster; name a context of the cluster itself with --context"
 }
 
-// isGateway reports whether the member's host publishes the login methods of a gateway. It ignores the path of the
-// server, so that it also recognizes the URL of a cluster behind a gateway.
+// isGateway also recognizes the URL of a cluster behind a gateway, because it ignores the path of the server.
 func isGateway(ctx context.Context, m *cluster.Member) bool {
 	server := m.Server
 	defer func() { m.Server = server }()
@@ -53,7 +52,6 @@ func isGateway(ctx context.Context, m *cluster.Member) bool {
 	return m.Call(ctx, http.MethodGet, login.Path, nil, &login.Methods{}) == nil
 }
 
-// resource is the subject of an access review.
 type resource struct {
 	Group       string `json:"group,omitempty"`
 	Resource    string `json:"resource"`
@@ -72,8 +70,7 @@ func (r resource) String() string {
 	return name
 }
 
-// impersonated are the parts of an identity that the gateway sends to a member. It sends service accounts and UIDs only
-// for callers that impersonate.
+// impersonated are the parts of an identity that the gateway sends to a member.
 var impersonated = []resource{
 	{Resource: "users"},
 	{Resource: "groups"},
@@ -86,8 +83,7 @@ var impersonated = []resource{
 
 const authentication = "authentication.k8s.io"
 
-// LackingError lists the parts of an identity that a credential may not impersonate. Rights that were just granted may
-// be effective only a moment later.
+// LackingError lists identity parts that a credential may not impersonate. New rights may need a moment.
 type LackingError struct{ Lacking []string }
 
 func (e *LackingError) Error() string {
@@ -95,8 +91,7 @@ func (e *LackingError) Error() string {
 		"; see clusterpass cluster join, or use --identity direct"
 }
 
-// missingRights lists the parts of an identity that the credential may not impersonate under every name. With
-// someGroups, it is enough that the credential may impersonate some groups by name.
+// missingRights lists the parts that the credential may not impersonate. With someGroups, some groups suffice.
 func missingRights(ctx context.Context, m *cluster.Member, someGroups bool) (lacking []string, err error) {
 	for _, r := range impersonated {
 		r.Verb = "impersonate"
@@ -114,7 +109,6 @@ func missingRights(ctx context.Context, m *cluster.Member, someGroups bool) (lac
 	return lacking, nil
 }
 
-// hasRight reports whether the member allows the verb of r on the resource of r to the credential.
 func hasRight(ctx context.Context, m *cluster.Member, r resource) (bool, error) {
 	var review struct {
 		metav1.TypeMeta `json:",inline"`
@@ -131,7 +125,6 @@ func hasRight(ctx context.Context, m *cluster.Member, r resource) (bool, error) 
 	return review.Status.Allowed, err
 }
 
-// hasSomeGroups reports whether the credential may impersonate some groups by name.
 func hasSomeGroups(ctx context.Context, m *cluster.Member) (bool, error) {
 	var review struct {
 		metav1.TypeMeta `json:",inline"`

@@ -16,8 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// member is a fake API server. It answers reviews for a credential that may impersonate the resources in may, which
-// have the form of resource.String.
+// member is a fake API server. The credential may impersonate the resources in may, as resource.String prints them.
 type member struct {
 	user string // user name of the credential; "" before Kubernetes 1.28
 	code int    // status code of the answers to reviews; 0 for a real answer
@@ -142,7 +141,6 @@ func TestCredentialIsTriedOut(t *testing.T) {
 	}
 }
 
-// jwt returns an unsigned token with claims.
 func jwt(claims string) string {
 	return "eyJhbGciOiJSUzI1NiJ9." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2lnbmF0dXJl"
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Context is one context of a user's kubeconfig. Its Kubeconfig has no other context and contains the data of all
-// files.
+// Context is one context of a user's kubeconfig. Its Kubeconfig contains the data of all files.
 type Context struct {
 	Name       string // as in the kubeconfig
 	Namespace  string // "" for the default one
@@ -27,8 +26,7 @@ type Context struct {
 	Err        error // why Kubeconfig is empty, e.g. a missing file
 }
 
-// Contexts reads kubeconfig files and returns their contexts, sorted by name. path is a list as in KUBECONFIG, or ""
-// for kubectl's default.
+// Contexts returns the contexts of kubeconfig files, sorted by name. path is as KUBECONFIG; "" is kubectl's default.
 func Contexts(path string) ([]Context, error) {
 	all, err := read(path)
 	if err != nil {
@@ -101,7 +99,6 @@ func read(path string) (*clientcmdapi.Config, error) {
 	return all, err
 }
 
-// flatten returns a kubeconfig with one context and the data of its files.
 func flatten(all *clientcmdapi.Config, context string) (secrets.Value, error) {
 	kc := all.DeepCopy()
 	kc.CurrentContext = context
@@ -129,8 +126,7 @@ func WithToken(kubeconfig secrets.Value, token string) (secrets.Value, error) {
 	return withCredential(kubeconfig, clientcmdapi.AuthInfo{Token: token})
 }
 
-// WithoutCredential removes the credential from a flat kubeconfig with one context. A member with identity passthrough
-// needs none.
+// WithoutCredential removes the credential from a flat kubeconfig with one context, for identity passthrough.
 func WithoutCredential(kubeconfig secrets.Value) (secrets.Value, error) {
 	return withCredential(kubeconfig, clientcmdapi.AuthInfo{})
 }
@@ -157,8 +153,7 @@ func writeKubeconfig(kc *clientcmdapi.Config) (secrets.Value, error) {
 
 var notInName = regexp.MustCompile(`[^a-z0-9]+`)
 
-// ClusterName derives a cluster's name from a context's. It uses the last part of an ARN, in lower case, and replaces
-// invalid characters by '-'.
+// ClusterName derives a cluster's name from a context's, or from the last part of an ARN.
 func ClusterName(context string) string {
 	if strings.HasPrefix(context, "arn:") {
 		context = context[strings.LastIndexByte(context, '/')+1:]

@@ -1,5 +1,5 @@
-// Package registration registers a Kubernetes cluster as a member. It validates the kubeconfig, checks the rights of
-// its credential in the cluster, and stores a secret and a Cluster object.
+// Package registration registers a member cluster. It validates the kubeconfig, checks the rights of its credential in
+// the cluster, and stores a secret and a Cluster object.
 package registration
 
 import (
@@ -29,7 +29,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// checkTimeout is the deadline of all calls of one check.
 const checkTimeout = 15 * time.Second
 
 // Registrar registers clusters in two stores.
@@ -51,8 +50,7 @@ type Request struct {
 	Insecure    bool              // allow insecure-skip-tls-verify
 	Replace     bool              // replace a cluster of that name
 	SameServer  bool              // with Replace: only a cluster with the same server; its identity mode and users stay
-	// Tunnel makes the cluster a private one. It is the URL of the bridge's tunnel port, through which the gateway reaches
-	// the cluster's agents. The check bypasses it.
+	// Tunnel, the URL of the bridge's tunnel port, makes the cluster a private one. The check bypasses it.
 	Tunnel string
 	// SkipCheck skips all calls to the member. Identity must then be set.
 	SkipCheck bool
@@ -65,9 +63,8 @@ type Result struct {
 	Changed bool
 }
 
-// Register checks and stores a cluster. If a check fails, nothing is stored. A replaced cluster keeps its metadata, and
-// its labels unless the request has some. It keeps its other settings that the request omits if the server is the same.
-// The check uses the stored proxy unless it is a tunnel.
+// Register checks and stores a cluster, or stores nothing. A replaced cluster keeps its metadata, and its labels unless
+// the request has some. With the same server it keeps all settings that the request omits.
 func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) {
 	if err := route.ValidClusterName(req.Name); err != nil {
 		return nil, err
@@ -133,8 +130,8 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 	return &Result{c, changed}, err
 }
 
-// clusterToReplace returns the cluster that a request replaces, or nil. With SameServer the request gets its identity.
-// It returns an error if the request may not replace the cluster.
+// clusterToReplace returns the cluster that a request may replace, or nil. With SameServer the request gets its
+// identity.
 func (r *Registrar) clusterToReplace(ctx context.Context, req *Request) (*v1alpha1.Cluster, error) {
 	before, _, err := r.readCluster(ctx, req.Name)
 	switch {
@@ -150,7 +147,6 @@ func (r *Registrar) clusterToReplace(ctx context.Context, req *Request) (*v1alph
 	return before, nil
 }
 
-// readCluster returns the cluster of that name and its object, or nil.
 func (r *Registrar) readCluster(ctx context.Context, name string) (*v1alpha1.Cluster, objects.Object, error) {
 	o, err := r.Objects.Get(ctx, v1alpha1.Prefix+name)
 	if errors.Is(err, objects.ErrNotFound) {
@@ -166,8 +162,7 @@ func (r *Registrar) readCluster(ctx context.Context, name string) (*v1alpha1.Clu
 	return c, o, nil
 }
 
-// Validate is cluster.Validate for a new kubeconfig: its token must not have expired. A stored token may have been
-// replaced since it was read, so cluster.Validate accepts an expired one.
+// Validate is cluster.Validate for a new kubeconfig: its token must not have expired. A stored token may have.
 func Validate(c *v1alpha1.Cluster, value secrets.Value) (*kubeconfig.Config, error) {
 	now := time.Now()
 	kc, err := cluster.Validate(c, value.Reveal(), now)
@@ -180,11 +175,10 @@ func Validate(c *v1alpha1.Cluster, value secrets.Value) (*kubeconfig.Config, err
 	return kc, nil
 }
 
-// installationKey is the key of the object that stores the installation's ID.
 const installationKey = "installation/id"
 
-// Installation returns the ID of this gateway installation, and creates it on the first call. It consists of 8
-// lower-case letters and digits. Members that are shared by several installations need it to distinguish them.
+// Installation returns this installation's ID, 8 lower-case letters and digits. The first call creates it. It
+// distinguishes the installations that share a member.
 func (r *Registrar) Installation(ctx context.Context) (string, error) {
 	o, err := r.Objects.Get(ctx, installationKey)
 	if errors.Is(err, objects.ErrNotFound) {
@@ -214,7 +208,6 @@ func alreadyRegistered(name string) error {
 	return fmt.Errorf("there is a cluster %q already; replace it with --replace", name)
 }
 
-// check calls the member and completes c with the Kubernetes version and the identity mode.
 func (r *Registrar) check(ctx context.Context, c *v1alpha1.Cluster, kc *kubeconfig.Config, req Request) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -251,7 +244,6 @@ func (r *Registrar) check(ctx context.Context, c *v1alpha1.Cluster, kc *kubeconf
 	return nil
 }
 
-// version returns the member's Kubernetes version. Members may answer this to anonymous callers.
 func version(ctx context.Context, m *cluster.Member) (string, error) {
 	var v struct {
 		GitVersion string `json:"gitVersion"`
@@ -262,11 +254,10 @@ func version(ctx context.Context, m *cluster.Member) (string, error) {
 	return v.GitVersion, nil
 }
 
-// statusWrites is how often a registration starts again because the cluster's status was written meanwhile.
 const statusWrites = 5
 
-// store writes the registration of c. The gateway writes the status of before at any time, so store starts again after
-// a conflict. A change of before's spec is an error that wraps objects.ErrConflict. A nil before means that c is new.
+// store starts again after a write of before's status. A change of before's spec is an error that wraps
+// objects.ErrConflict. A nil before means that c is new.
 func (r *Registrar) store(ctx context.Context, c, before *v1alpha1.Cluster, req Request) (changed bool, err error) {
 	for range statusWrites {
 		changed, err = r.storeOnce(ctx, c, before, req)
@@ -330,8 +321,7 @@ func (r *Registrar) storeOnce(ctx context.Context, c, before *v1alpha1.Cluster, 
 	return true, err
 }
 
-// deleteSecrets deletes the secrets that the gateway created for a cluster. The stored object must be gone or refer to
-// others.
+// The stored object must be gone or refer to other secrets.
 func (r *Registrar) deleteSecrets(ctx context.Context, c *v1alpha1.Cluster) error {
 	var errs []error
 	for _, name := range c.OwnSecrets() {
@@ -342,7 +332,7 @@ func (r *Registrar) deleteSecrets(ctx context.Context, c *v1alpha1.Cluster) erro
 	return errors.Join(errs...)
 }
 
-// write creates a secret and calls commit to store the object that refers to it. If that fails, it deletes the secret.
+// write deletes the new secret if commit does not store the object.
 func (r *Registrar) write(ctx context.Context, c *v1alpha1.Cluster, kubeconfig secrets.Value,
 	commit func(value []byte) error) error {
 	name := v1alpha1.NewSecretName(c.Name, uuid.NewString()[:8])
@@ -358,7 +348,7 @@ func (r *Registrar) write(ctx context.Context, c *v1alpha1.Cluster, kubeconfig s
 	if err == nil {
 		return nil
 	}
-	// The object may have been stored although the response was lost. Delete the secret only if no object refers to it.
+	// The object may have been stored although the response was lost.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 	defer cancel()
 	stored, getErr := r.Objects.Get(ctx, v1alpha1.Prefix+c.Name)
@@ -373,8 +363,7 @@ func (r *Registrar) write(ctx context.Context, c *v1alpha1.Cluster, kubeconfig s
 	}
 }
 
-// inherit copies settings of the replaced cluster that req omits to c. If the server is the same, these include
-// everything that an administrator set.
+// inherit copies what req omits to c. With the same server, that includes everything that an administrator set.
 func inherit(c, before *v1alpha1.Cluster, req *Request) {
 	c.ObjectMeta = *before.ObjectMeta.DeepCopy()
 	if req.Labels != nil {
@@ -392,8 +381,8 @@ func inherit(c, before *v1alpha1.Cluster, req *Request) {
 	c.Spec.ImpersonatorSecretRef = nil // use the credential of this registration
 }
 
-// Remove deletes a cluster, its secrets and the credentials of its agents. The object is deleted first, so that no
-// request reaches a cluster without a secret.
+// Remove deletes a cluster, its secrets and its agents' credentials. The object is deleted first, so that no request
+// reaches a cluster without a secret.
 func (r *Registrar) Remove(ctx context.Context, name string) error {
 	c, err := r.deleteObject(ctx, name)
 	if err != nil {
@@ -408,8 +397,7 @@ func (r *Registrar) Remove(ctx context.Context, name string) error {
 	return err
 }
 
-// deleteObject deletes the object of a cluster and returns the cluster. It starts again after a write of the cluster's
-// status.
+// deleteObject starts again after a write of the cluster's status.
 func (r *Registrar) deleteObject(ctx context.Context, name string) (*v1alpha1.Cluster, error) {
 	var first *v1alpha1.Cluster
 	for range statusWrites {

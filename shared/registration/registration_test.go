@@ -24,7 +24,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// failing is a store whose updates can be made to fail.
 type failing struct {
 	objects.Store
 	fail bool
@@ -46,7 +45,6 @@ func setup(t *testing.T) (*Registrar, *failing, func(token, server string) secre
 	}
 }
 
-// stored returns a cluster and the stored credential that its object refers to.
 func stored(t *testing.T, r *Registrar, name string) (*v1alpha1.Cluster, string) {
 	t.Helper()
 	o, err := r.Objects.Get(t.Context(), v1alpha1.Prefix+name)
@@ -138,7 +136,6 @@ func TestWhatAnAdministratorSetStays(t *testing.T) {
 	}
 }
 
-// change edits a cluster as an administrator would.
 func change(t *testing.T, store objects.Store, name string, f func(c *v1alpha1.Cluster)) {
 	t.Helper()
 	o, err := store.Get(t.Context(), v1alpha1.Prefix+name)
@@ -159,7 +156,6 @@ func change(t *testing.T, store objects.Store, name string, f func(c *v1alpha1.C
 	}
 }
 
-// newTunnelProxy starts an HTTP proxy that counts its CONNECT requests.
 func newTunnelProxy(t *testing.T, tunnels *atomic.Int64) *httptest.Server {
 	t.Helper()
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -183,7 +179,6 @@ func newTunnelProxy(t *testing.T, tunnels *atomic.Int64) *httptest.Server {
 	}))
 }
 
-// register fails the test unless r registers req and the result's Changed is as expected.
 func register(t *testing.T, r *Registrar, req Request, wantChanged bool) {
 	t.Helper()
 	if res, err := r.Register(t.Context(), req); err != nil || res.Changed != wantChanged {
@@ -191,8 +186,7 @@ func register(t *testing.T, r *Registrar, req Request, wantChanged bool) {
 	}
 }
 
-// TestRegisteredAnewThroughItsProxy: a new registration of a cluster is checked through the cluster's proxy and keeps
-// that proxy. It keeps the health status as long as the credential is the same.
+// A cluster behind a proxy must be checked through that proxy, keep it, and keep its health status.
 func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 	srv := httptest.NewTLSServer(&member{user: "a", may: []string{"users"}})
 	defer srv.Close()
@@ -250,7 +244,6 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 	}
 }
 
-// interceptedStore is a store that calls a function before the at-th read of an object.
 type interceptedStore struct {
 	objects.Store
 	gets       int
@@ -265,8 +258,7 @@ func (m *interceptedStore) Get(ctx context.Context, key string) (objects.Object,
 	return m.Store.Get(ctx, key)
 }
 
-// TestChangedMeanwhile: a change during a registration's check is not overwritten. A change of the health status does
-// not stop the registration.
+// A change during a check must not be overwritten. A change of the health status must not stop the registration.
 func TestChangedMeanwhile(t *testing.T) {
 	r, store, kc := setup(t)
 	req := Request{
@@ -359,7 +351,6 @@ func TestLoadFromStdin(t *testing.T) {
 	}
 }
 
-// statusWriter writes a cluster's status before each of the first updates and deletions, as the gateway's prober does.
 type statusWriter struct {
 	objects.Store
 	writes int
@@ -382,8 +373,7 @@ func (s *statusWriter) Update(ctx context.Context, key string, value []byte, rev
 	return s.Store.Update(ctx, key, value, rev)
 }
 
-// TestRegistrationSurvivesStatusWrites: without it, `clusterpass cluster add --replace` fails whenever the gateway
-// probes the cluster between the last read of the registration and its write.
+// Otherwise `clusterpass cluster add --replace` fails if the gateway probes the cluster at that time.
 func TestRegistrationSurvivesStatusWrites(t *testing.T) {
 	for _, credential := range []string{"one", "two"} {
 		t.Run("registered anew with credential "+credential, func(t *testing.T) {

@@ -1,10 +1,6 @@
-// Package secrets stores credentials and signing keys.
+// Package secrets stores credentials and signing keys. The sub-packages dir and awssecrets implement [Store].
 //
-// A Store contains small named values with labels. Its implementations are sub-packages: dir and awssecrets.
-//
-// Invariants:
-//   - Each write creates a new version. Replace names the version that it replaces. Of several concurrent calls, one
-//     succeeds and the others return ErrConflict.
+//   - Each write creates a new version. Of several calls that replace one version, one succeeds.
 //   - A Store is safe for concurrent use, also by several processes.
 //   - A Value prints as "[hidden]" and never appears in an error. See docs/explanation/security.md.
 package secrets
@@ -45,15 +41,12 @@ type Secret struct {
 type Store interface {
 	// Get returns the current version, without its labels.
 	Get(ctx context.Context, name string) (*Secret, error)
-	// List returns the secrets whose labels contain all of labels, sorted by name. It may miss recent writes. It is too
-	// slow to be called for each request.
+	// List returns the secrets with all of labels, sorted by name. It may miss recent writes, and is slow.
 	List(ctx context.Context, labels map[string]string) ([]Meta, error)
 	// Create stores a new secret and returns its version, or ErrExists.
 	Create(ctx context.Context, name string, v Value, labels map[string]string) (version string, err error)
-	// Replace replaces version old and returns the new version. It returns ErrConflict if another version is current. It
-	// does not change the labels.
+	// Replace replaces the value of version old, or returns ErrConflict if another version is current.
 	Replace(ctx context.Context, name, old string, v Value) (version string, err error)
-	// Delete deletes a secret. The value may be recoverable for some days by an administrator. Create can reuse the name
-	// at once.
+	// Delete deletes a secret. An administrator may be able to recover it. Create can reuse the name at once.
 	Delete(ctx context.Context, name string) error
 }

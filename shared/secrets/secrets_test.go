@@ -19,7 +19,6 @@ import (
 
 const plain = "pl41n-t3xt"
 
-// holder has values in every kind of field that fmt and encoders treat differently.
 type holder struct {
 	Value   Value
 	Pointer *Value
@@ -36,7 +35,6 @@ func newHolder() holder {
 	return h
 }
 
-// leaks reports whether out contains the value in a readable or decodable form.
 func leaks(out string) bool {
 	for _, form := range []string{
 		plain, fmt.Sprintf("%x", plain), fmt.Sprintf("%X", plain), fmt.Sprintf("% x", plain),
@@ -105,7 +103,6 @@ func TestValueHidesItself(t *testing.T) {
 	}
 }
 
-// dump prints a value like a debugger: it follows pointers and unexported fields and calls no methods.
 func dump(v reflect.Value, depth int) string {
 	if depth > 20 {
 		return ""

@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// Limits that every Store supports. Secrets Manager allows 50 tags, with keys of at most 128 characters. Other programs
-// may add some of the tags.
+// Secrets Manager allows 50 tags, some of them for other programs, with keys of at most 128 characters.
 const (
 	MaxLabels   = 40
 	maxName     = 253
@@ -24,8 +23,8 @@ var (
 	})
 )
 
-// ValidName returns ErrInvalid unless name is valid. A name has at most 253 bytes and consists of segments separated by
-// '/'. A segment has lower-case letters, digits, '-' and '.', with a letter or digit at both ends.
+// ValidName returns ErrInvalid unless name has at most 253 bytes, in segments separated by '/'. A segment has
+// lower-case letters, digits, '-' and '.', with a letter or digit at both ends.
 func ValidName(name string) error {
 	if len(name) > maxName || !nameRE.MatchString(name) || strings.Contains(name, "..") {
 		return fmt.Errorf(
@@ -35,8 +34,8 @@ func ValidName(name string) error {
 	return nil
 }
 
-// ValidLabels returns ErrInvalid unless there are at most MaxLabels labels in Kubernetes syntax, with keys of at most
-// 127 bytes.
+// ValidLabels returns ErrInvalid unless there are at most MaxLabels labels in Kubernetes syntax. Keys have at most 127
+// bytes.
 func ValidLabels(labels map[string]string) error {
 	if len(labels) > MaxLabels {
 		return fmt.Errorf("%w: %d labels: want at most %d", ErrInvalid, len(labels), MaxLabels)

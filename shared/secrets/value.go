@@ -6,11 +6,11 @@ import (
 	"log/slog"
 )
 
-// Value is the content of a secret. Reveal returns the bytes. Packages fmt, log/slog and encoding/json print "[hidden]"
-// instead, and so do encoders that use encoding.TextMarshaler.
+// Value is the content of a secret. Packages fmt, log/slog and encoding/json print "[hidden]", as do encoders that use
+// encoding.TextMarshaler.
 //
-// The bytes are in a closure, which hides them from printers that use reflection. Such printers follow pointers, and
-// do not call the Format method of an unexported field.
+// The bytes are in a closure, which hides them from printers that use reflection. Such printers follow pointers, and do
+// not call the Format method of an unexported field.
 type Value struct{ reveal func() []byte }
 
 // NewValue returns a Value of b. The caller must not change b afterwards.

@@ -1,8 +1,6 @@
 // Package status is the gateway's only form of error: a metav1.Status for the client, with a Reason that is also in log
-// and metrics.
-//
-// Every error that the gateway makes is an *Error. Its message is sent to the client unchanged. So it must explain what
-// to do next and must not contain a secret. Details for operators belong in Err.
+// and metrics. The message is sent to the client. It must explain what to do next and must not contain a secret.
+// Details for operators belong in Error.Err.
 package status
 
 import (
@@ -17,8 +15,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// Reason is the reason for which the gateway failed a request. The Status (details.causes), the log and the metrics
-// contain the same value.
+// Reason is why the gateway failed a request. Status (details.causes), log and metrics contain the same value.
 type Reason string
 
 // The reasons.
@@ -98,8 +95,7 @@ var classes = map[Reason]struct {
 	MembersRefused:    {http.StatusBadRequest, metav1.StatusReasonBadRequest},
 }
 
-// warned are the reasons whose message is also sent in a Warning header. kubectl's discovery hides the Status, but
-// prints warnings.
+// warned are the reasons with a Warning header. kubectl's discovery hides the Status, but prints warnings.
 var warned = map[Reason]bool{
 	Unauthenticated: true, Forbidden: true, UnknownCluster: true, Misconfigured: true, Unreachable: true,
 	CredentialRefused: true, StoreUnavailable: true, IssuerUnavailable: true,
@@ -118,8 +114,7 @@ type Error struct {
 	As *metav1.Status
 }
 
-// New returns an Error with a message in the form of fmt.Errorf. A wrapped error is kept for the log. Its text is part
-// of the message, so wrap only errors that the client may read.
+// New formats the message as fmt.Errorf does, and keeps a wrapped error. Wrap only errors that the client may read.
 func New(reason Reason, cluster, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Reason: reason, Cluster: cluster, Message: err.Error(), Err: errors.Unwrap(err)}

@@ -20,8 +20,7 @@ import (
 )
 
 // Address is the location of an installation's stores: dir:PATH, aws:PREFIX or aws:PREFIX,key=KEY. KEY is the alias, ID
-// or ARN of the KMS key that encrypts new secrets. Without it, they are encrypted with the AWS managed key
-// aws/secretsmanager.
+// or ARN of the KMS key for new secrets, by default the AWS managed key.
 type Address struct{ Kind, Where, Key string }
 
 // Decode implements envconfig.Decoder.
@@ -71,15 +70,13 @@ type Stores struct {
 	Objects objects.Store
 }
 
-// prefixRE matches prefixes that are valid in the names of secrets and of a table. maxPrefix is their maximum length in
-// bytes.
+// prefixRE matches prefixes that are valid in the names of secrets and of a table.
 var prefixRE = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
 
 const maxPrefix = 32
 
-// Open opens the stores at a. For dir:PATH they are the directories PATH/secrets and PATH/objects. For aws:PREFIX they
-// are the secrets of Secrets Manager whose names start with PREFIX/, and the DynamoDB table PREFIX-objects. The AWS SDK
-// reads its standard environment.
+// Open opens the stores at a: the directories PATH/secrets and PATH/objects, or the secrets PREFIX/* and the DynamoDB
+// table PREFIX-objects. The AWS SDK reads its standard environment.
 func Open(ctx context.Context, a Address) (*Stores, error) {
 	switch a.Kind {
 	case "aws":

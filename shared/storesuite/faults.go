@@ -10,8 +10,7 @@ import (
 // Calls are calls of a store's methods, by the name of the method.
 type Calls map[string]func() error
 
-// callAll calls every method of st at the same time and returns their errors. sample is the current version of
-// SampleName.
+// callAll calls every method of st at the same time. sample is the current version of SampleName.
 func callAll(ctx context.Context, st Store, sample Record) map[string]error {
 	calls := st.OtherCalls(ctx)
 	calls["get"] = func() error { _, err := st.Get(ctx, sample.Name); return err }
@@ -36,7 +35,6 @@ func callAll(ctx context.Context, st Store, sample Record) map[string]error {
 	return errs
 }
 
-// sample is what Config.Throttled stores under SampleName.
 var sample = Record{Name: SampleName, Value: "v", Version: "1"}
 
 func (s suite[S]) denied(t *testing.T) {
@@ -48,7 +46,6 @@ func (s suite[S]) denied(t *testing.T) {
 	}
 }
 
-// throttledForAWhile checks that callers never notice a short overload.
 func (s suite[S]) throttledForAWhile(t *testing.T) {
 	throttled := func() Store { return s.adapt(t, s.c.Throttled(t, 2)) }
 	if _, err := throttled().Get(t.Context(), SampleName); err != nil {

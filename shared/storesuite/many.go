@@ -33,8 +33,7 @@ func (s suite[S]) openAll(t *testing.T) []Store {
 	return stores
 }
 
-// Race calls f once for each store, all at the same time, and returns the indexes of the calls that succeeded.
-// It fails the test if another call returns an error that is not loss.
+// Race calls f for all stores at once, and returns the indexes of those that succeeded. The others must return loss.
 func Race[S any](t *testing.T, stores []S, loss error, f func(i int, st S) error) (winners []int) {
 	t.Helper()
 	errs := make([]error, len(stores))
@@ -58,7 +57,6 @@ func Race[S any](t *testing.T, stores []S, loss error, f func(i int, st S) error
 	return winners
 }
 
-// raceForOne is a Race that fails the test unless exactly one call succeeds. It returns the index of that call.
 func raceForOne(t *testing.T, stores []Store, loss error, f func(i int, st Store) error) int {
 	t.Helper()
 	winners := Race(t, stores, loss, f)
@@ -68,7 +66,6 @@ func raceForOne(t *testing.T, stores []Store, loss error, f func(i int, st Store
 	return winners[0]
 }
 
-// eightCreators creates each name eight times at once: new names, and names that were deleted before.
 func (s suite[S]) eightCreators(t *testing.T) {
 	stores := s.openAll(t)
 	writes := 0
@@ -90,8 +87,7 @@ func (s suite[S]) eightCreators(t *testing.T) {
 	}
 }
 
-// eightWriters replaces one version eight times at once, in every third round with equal values, and then deletes
-// the record eight times at once.
+// eightWriters replaces one version eight times at once, in every third round with equal values.
 func (s suite[S]) eightWriters(t *testing.T) {
 	stores := s.openAll(t)
 	current := mustCreate(t, stores[0], "races/one", "start")
@@ -117,11 +113,9 @@ func (s suite[S]) eightWriters(t *testing.T) {
 	WantError(t, "get a deleted record", err, s.ErrNotFound)
 }
 
-// counter is the name of the record that CountUp increments.
 const counter = "races/number"
 
-// CountUp increments the number in the record counter n times. Other callers, also in other processes, may do the
-// same at the same time.
+// CountUp increments the number in the record counter n times, beside other callers and processes.
 func (k Kind) CountUp(ctx context.Context, st Store, n int) error {
 	for counted := 0; counted < n; {
 		r, err := st.Get(ctx, counter)
@@ -142,7 +136,6 @@ func (k Kind) CountUp(ctx context.Context, st Store, n int) error {
 	return nil
 }
 
-// wantCount fails the test unless the counter is n and all writes since the store was created were those that counted.
 func wantCount(t *testing.T, st Store, n int) Record {
 	t.Helper()
 	got, err := st.Get(t.Context(), counter)
@@ -161,8 +154,7 @@ func (s suite[S]) countUp(t *testing.T) {
 	wantCount(t, stores[0], len(stores)*each)
 }
 
-// listUnderChange checks that each list contains every unchanged record once while other records come and go.
-// Otherwise a cluster would vanish from a list because another one is registered.
+// A cluster must not vanish from a list because another one is registered.
 func (s suite[S]) listUnderChange(t *testing.T) {
 	open := s.c.New(t)
 	st := s.adapt(t, open())

@@ -52,8 +52,8 @@ func Command(t *testing.T, program, dir string) *exec.Cmd {
 	return cmd
 }
 
-// CountInProcesses has eight processes increment one number in the store in dir, which is empty and open as st. An
-// increment is lost if processes do not exclude each other. It returns the record that was counted up.
+// CountInProcesses has eight processes increment one number in the empty store st in dir, and returns its record. An
+// increment is lost if processes do not exclude each other.
 func (k Kind) CountInProcesses(t *testing.T, st Store, dir string) Record {
 	t.Helper()
 	mustCreate(t, st, counter, "0")

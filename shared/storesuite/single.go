@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// deleteAndCreate uses one name several times. A version from before a deletion must not replace a later record, or
-// a slow writer would overwrite a cluster that was registered anew.
+// A slow writer must not overwrite a cluster that was registered anew.
 func (s suite[S]) deleteAndCreate(t *testing.T) {
 	st := s.open(t)
 	const name = "clusters/again"

@@ -1,14 +1,7 @@
-// Package storesuite contains the tests that secrets.Store and objects.Store have in common.
+// Package storesuite contains the tests that secrets.Store and objects.Store have in common. Their packages storetest
+// adapt their stores to [Store], describe them with a [Kind], and pass their own tests to [Run].
 //
-// The suite of each interface, secrets/storetest and objects/storetest, describes its interface with a Kind and
-// adapts its stores to Store. Its Run function passes its own tests to Run.
-//
-// Main types, in the order to read them: Config opens the stores of one implementation. Store and Record are the
-// interface of the shared tests. Kind contains names and errors.
-//
-// Invariants:
-//   - Every store that Config.New opens refers to the same records, as stores in several processes would.
-//   - The shared tests write only names that are valid for both interfaces.
+// Every store that Config.New opens refers to the same records, as stores in several processes would.
 package storesuite
 
 import (
@@ -23,14 +16,13 @@ const SampleName = "things/there"
 
 // Config opens the stores of one implementation. S is the interface that they implement.
 type Config[S any] struct {
-	// New creates an empty store that is removed when the test ends. Each call of the returned function opens
-	// that store again, as another process would.
+	// New creates an empty store until the test ends. Each call of the returned function opens it again, as another
+	// process would.
 	New func(t *testing.T) func() S
-	// Denied returns a store whose caller has no permissions. Nil if the implementation checks permissions only when
-	// it opens a store.
+	// Denied returns a store whose caller has no permissions. Nil if only opening a store checks permissions.
 	Denied func(t *testing.T) S
-	// Throttled returns a store that contains only SampleName, in its first version. The service behind the store
-	// rejects the next n calls because of their rate. Nil if the implementation calls no service.
+	// Throttled returns a store with SampleName in its first version. The service behind the store rejects the next n
+	// calls because of their rate. Nil if there is no service.
 	Throttled func(t *testing.T, n int) S
 }
 
@@ -42,21 +34,18 @@ type Store interface {
 	Replace(ctx context.Context, old Record, value string) (Record, error)
 	// Delete deletes the record if old is the current version. A store that deletes by name ignores the version.
 	Delete(ctx context.Context, old Record) error
-	// List returns the records whose name begins with folder, ordered by name. It reads them in pages of pageSize, or in
-	// one page if pageSize is 0. A store without pages ignores pageSize.
+	// List returns the records whose name begins with folder, by name. A pageSize of 0 means one page.
 	List(ctx context.Context, folder string, pageSize int) ([]Record, error)
 	// OtherCalls returns a call of each method of the adapted store that this interface does not cover.
 	OtherCalls(ctx context.Context) Calls
-	// WantWrites fails the test unless n writes have succeeded since the store was created. It does nothing if the
-	// store does not count its writes.
+	// WantWrites fails the test unless n writes have succeeded, if the store counts its writes.
 	WantWrites(t *testing.T, n int)
 }
 
 // Record is one version of a named value. A field is empty if the operation that returned the record omits it.
 type Record struct {
 	Name, Value string
-	// Version changes with each write. The first version of SampleName in a throttled store is "1" where versions are
-	// predictable.
+	// Version changes with each write. Where predictable, the first one of SampleName in a throttled store is "1".
 	Version string
 	// Details contains whatever else the store keeps from the creation until the deletion.
 	Details string
@@ -69,13 +58,11 @@ type Kind struct {
 	RetryAfter func(err error) time.Duration
 	// MissingNames are valid names that resemble SampleName. InvalidNames are rejected by every method.
 	MissingNames, InvalidNames []string
-	// Unchanged is the number of constant records in the test of lists, while other records change. It must exceed a
-	// page of a list, or of the service behind the store.
+	// Unchanged is the number of constant records in the test of lists. It must exceed a page.
 	Unchanged int
 }
 
-// Run runs the shared tests and those of own as subtests for the stores that c opens. adapt returns the Store for one
-// of them.
+// Run runs the shared tests and those of own as subtests for the stores that c opens.
 func Run[S any](t *testing.T, k Kind, c Config[S], adapt func(*testing.T, S) Store, own map[string]func(*testing.T)) {
 	t.Helper()
 	s := suite[S]{k, c, adapt}
@@ -113,7 +100,6 @@ type suite[S any] struct {
 	adapt func(*testing.T, S) Store
 }
 
-// open creates an empty store.
 func (s suite[S]) open(t *testing.T) Store { return s.adapt(t, s.c.New(t)()) }
 
 // WantError fails the test unless err is want. The string what is the operation that returned err.
@@ -149,7 +135,6 @@ func mustDelete(t *testing.T, st Store, old Record) {
 	}
 }
 
-// wantCurrent fails the test unless Get returns want.
 func wantCurrent(t *testing.T, st Store, want Record) {
 	t.Helper()
 	got, err := st.Get(t.Context(), want.Name)
@@ -158,7 +143,6 @@ func wantCurrent(t *testing.T, st Store, want Record) {
 	}
 }
 
-// wantListed fails the test unless List returns want once.
 func wantListed(t *testing.T, st Store, want Record) {
 	t.Helper()
 	records, err := st.List(t.Context(), want.Name, 0)
@@ -167,7 +151,6 @@ func wantListed(t *testing.T, st Store, want Record) {
 	}
 }
 
-// matches reports whether r and want are equal, apart from fields that r lacks.
 func (r Record) matches(want Record) bool {
 	if r.Value == "" {
 		r.Value = want.Value

@@ -1,10 +1,8 @@
 // Package tunnel connects to the API servers of private clusters. It sends HTTP CONNECT to the bridge's tunnel port,
-// which is the cluster's proxyURL. The bridge connects through the tunnel of an agent in the cluster.
+// the cluster's proxyURL, and the bridge connects through the tunnel of an agent in the cluster.
 //
-// Invariants:
 //   - The port's certificate must be signed by the gateway's own keys. So a wrong proxyURL receives nothing.
-//   - The port receives a token for one cluster that is valid for a minute. The traffic is TLS to the member's API
-//     server, so no credential is visible.
+//   - The port receives a token for one cluster, valid for a minute. The traffic is TLS to the member's API server.
 package tunnel
 
 import (
@@ -28,10 +26,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// timeout is the deadline of connecting, regardless of the caller's own.
 const timeout = 20 * time.Second
 
-// maxAnswer is the maximum size in bytes of a refusal that is read.
 const maxAnswer = 16 << 10
 
 // Dialer connects through the tunnel port. It is safe for concurrent use.
@@ -40,8 +36,8 @@ type Dialer struct{ Keys *passes.Verifier }
 // Prepare reads the keys that Dial needs, unless they are cached.
 func (d *Dialer) Prepare(ctx context.Context) { d.Keys.Prepare(ctx) }
 
-// Dial connects to the API server of a cluster through the tunnel port at proxy. address is the API server's address in
-// its kubeconfig. dial connects to the port. Errors are *status.Error or the context's.
+// Dial connects to a cluster's API server through the tunnel port at proxy, which dial connects to. address is that in
+// its kubeconfig. Errors are *status.Error or the context's.
 func (d *Dialer) Dial(ctx context.Context, cluster, address string, proxy *url.URL,
 	dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
 	return d.connect(ctx, cluster, DestinationOf(cluster, address, proxy), proxy, http.Header{}, dial)
@@ -74,9 +70,8 @@ type Destination struct {
 	Service string // host:port, which these agents must list; "" for their cluster's API server
 }
 
-// DestinationOf returns the destination for a cluster with spec.proxyURL proxy and an API server at address. Usually
-// the cluster's own agents connect. If the path of proxy names another cluster, the agents of that cluster connect, and
-// address is a service for them.
+// DestinationOf returns the destination for a cluster with an API server at address. If the path of proxy names another
+// cluster, the agents of that cluster connect, and address is a service for them.
 func DestinationOf(cluster, address string, proxy *url.URL) Destination {
 	if proxy != nil && strings.Trim(proxy.Path, "/") != "" {
 		return Destination{strings.Trim(proxy.Path, "/"), address}
@@ -121,7 +116,6 @@ func (d *Dialer) connect(ctx context.Context, cluster string, to Destination, pr
 	return conn, nil
 }
 
-// unreachable returns the error of a failed connection to the tunnel port.
 func unreachable(ctx context.Context, cluster, host string, err error) error {
 	var known *status.Error
 	var timed net.Error
@@ -143,8 +137,7 @@ func unreachable(ctx context.Context, cluster, host string, err error) error {
 // ConnectHost returns the host of a CONNECT for a cluster.
 func ConnectHost(cluster string) string { return cluster + ":443" }
 
-// Connect sends a CONNECT for target to conn. After that, conn is the connection to the target. A refusal is returned
-// as the *status.Error of the other end.
+// Connect sends a CONNECT for target to conn. A refusal is the *status.Error of the other end.
 func Connect(ctx context.Context, conn net.Conn, target Destination, header http.Header) error {
 	if target.Service != "" {
 		header.Set(ServiceHeader, target.Service)
@@ -154,8 +147,7 @@ func Connect(ctx context.Context, conn net.Conn, target Destination, header http
 	})
 }
 
-// Ask sends CONNECT to address, which is host:port, and reads the response. If that is a refusal, refused converts it
-// to an error. After an error conn is unusable.
+// Ask sends CONNECT to address, which is host:port. refused converts a refusal. After an error conn is unusable.
 func Ask(ctx context.Context, conn net.Conn, address string, header http.Header,
 	refused func(*http.Response) error) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
@@ -182,7 +174,6 @@ func Ask(ctx context.Context, conn net.Conn, address string, header http.Header,
 	return nil
 }
 
-// refusal converts a refusal with a Status to an error.
 func refusal(cluster string, resp *http.Response) error {
 	var st metav1.Status
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -209,8 +200,7 @@ func passed(reason status.Reason) bool {
 	return reason == status.Timeout || reason == status.StoreUnavailable
 }
 
-// bounded returns message without control characters and with a limited length. An agent, which is untrusted, may have
-// made it.
+// bounded returns a printable message of limited length. An untrusted agent may have made it.
 func bounded(message string) string {
 	message = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -16,8 +16,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestAnnouncedBody: a connection starts right after the response's header, regardless of an announced body (RFC 9110,
-// 9.3.6).
+// A connection starts right after the response's header, regardless of an announced body (RFC 9110, 9.3.6).
 func TestAnnouncedBody(t *testing.T) {
 	for _, announced := range []string{"Content-Length: 5", "Transfer-Encoding: chunked"} {
 		near, far := net.Pipe()

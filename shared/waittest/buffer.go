@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// Buffer collects output that several goroutines write, such as a log, for a test that reads it meanwhile. The zero
-// value is empty and ready to use. All methods are safe for concurrent use.
+// Buffer collects output for a test that reads it meanwhile. It is safe for concurrent use.
 type Buffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -1,5 +1,5 @@
-// Package waittest lets a test wait for the condition that it needs, in place of a fixed sleep. A wait ends as soon as
-// the condition is true, and fails the test after Patience. In a bubble of testing/synctest it uses the bubble's clock.
+// Package waittest lets a test wait for a condition, in place of a fixed sleep. A wait fails the test after [Patience].
+// In a bubble of testing/synctest it uses the bubble's clock.
 package waittest
 
 import (
@@ -10,24 +10,21 @@ import (
 	"time"
 )
 
-// Patience is how long a wait lasts before it fails the test. It is far more than a busy machine needs, so that a slow
-// machine fails no test.
+// Patience is how long a wait lasts at most: far more than a busy machine needs.
 const Patience = 5 * time.Minute
 
-// A condition is checked first after firstPause. The pauses then grow to lastPause.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 100 * time.Millisecond
 )
 
-// RunParallel makes 8 tests that call t.Parallel run at once, on any number of cores, unless the flag -parallel names
-// another number. Call it from TestMain of a package whose parallel tests wait for deadlines and compute little.
+// RunParallel makes 8 parallel tests run at once, unless -parallel is given. Call it from TestMain of a package whose
+// parallel tests wait for deadlines and compute little.
 func RunParallel() { _ = flag.Set("test.parallel", "8") }
 
 var errFalse = errors.New("the condition is false")
 
-// Until waits until ok returns true. After Patience it fails the test, naming what. Call it from the test's own
-// goroutine.
+// Until waits until ok returns true, or fails the test after Patience. Call it from the test's own goroutine.
 func Until(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	UntilNoError(tb, what, func(context.Context) error {
@@ -38,8 +35,8 @@ func Until(tb testing.TB, what string, ok func() bool) {
 	})
 }
 
-// UntilNoError waits until check returns nil. After Patience it fails the test with what and the last error, and
-// cancels the context of check. Call it from the test's own goroutine; a cleanup function may call it.
+// UntilNoError waits until check returns nil, or fails the test after Patience. Call it from the test's own goroutine
+// or its cleanup functions.
 func UntilNoError(tb testing.TB, what string, check func(ctx context.Context) error) {
 	tb.Helper()
 	// A cleanup function runs after the test's context has ended.
@@ -48,8 +45,8 @@ func UntilNoError(tb testing.TB, what string, check func(ctx context.Context) er
 	}
 }
 
-// Poll waits until check returns nil, and returns its last error after Patience or when ctx ends. It is for goroutines
-// that a test started, which may not fail the test at once.
+// Poll waits until check returns nil, and returns its last error after Patience or when ctx ends. It is for goroutines,
+// which may not fail the test at once.
 func Poll(ctx context.Context, check func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()

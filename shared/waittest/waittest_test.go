@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// recorder is a testing.TB that remembers why it failed.
 type recorder struct {
 	testing.TB
 	failure string
@@ -24,8 +23,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// TestUntilEndsWithCondition fails if a wait ends before its condition is true, or lasts longer than one pause after
-// it.
+// A wait must not end before its condition is true, nor last longer than one pause after it.
 func TestUntilEndsWithCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, ready := time.Now(), time.Now().Add(42*time.Second)

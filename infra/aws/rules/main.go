@@ -1,5 +1,4 @@
-// Command rules writes the routing table as listener rules of an Application Load Balancer: infra/aws/rules.yaml. Run
-// it with make aws-rules. A test checks that the file is up to date.
+// Command rules prints infra/aws/rules.yaml: the routing table as listener rules of an Application Load Balancer.
 package main
 
 import (

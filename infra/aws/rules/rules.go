@@ -58,7 +58,6 @@ func Template() ([]byte, error) {
 	return append([]byte(head), bytes.TrimLeft(text, "\n")...), err
 }
 
-// conditions returns the conditions of a row in the order path, query, header. All must match.
 func conditions(row route.Rule) ([]m, error) {
 	var cs []m
 	if row.Path != "" {
@@ -89,10 +88,8 @@ func conditions(row route.Rule) ([]m, error) {
 
 func anchored(expr string) string { return "^(" + expr + ")$" }
 
-// targetGroup returns the parameter for a backend's target group.
 func targetGroup(b route.Backend) string { return title(string(b)) + "TargetGroup" }
 
-// resourceName converts a row's name to a logical ID: large-body becomes LargeBody.
 func resourceName(name string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(name, "-") {

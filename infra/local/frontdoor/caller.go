@@ -8,11 +8,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
-// CallerKey returns a function that identifies the caller of a request, for Shares. Only another credential makes a
-// client another caller.
-//
-// The key is the user of a client certificate that the CA signed. Without one it is the hash of the bearer token, which
-// is not verified, or else the source address. The key is "" without any of them.
+// CallerKey returns a function that identifies the caller of a request for [Shares]. The key is the user of a client
+// certificate that the CA signed. Without one it is the hash of the unverified bearer token, or else the source
+// address.
 func CallerKey(clientCA *x509.CertPool, source limits.SourceMode) func(*http.Request) string {
 	certificates := identity.X509{CA: identity.NewClientCA(clientCA, nil), Peer: identity.TLSPeer}
 	return func(r *http.Request) string {

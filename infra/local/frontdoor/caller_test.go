@@ -85,8 +85,7 @@ func TestCallerKey(t *testing.T) {
 	}
 }
 
-// Behind a balancer, functions used the address of the balancer as the source of every request. A limit of one source
-// was then one of all callers.
+// With the balancer's address as the source of every request, a limit of one source would be one of all callers.
 func TestFunctionsGetTheSourceAddress(t *testing.T) {
 	for name, tt := range map[string]struct {
 		mode      limits.SourceMode

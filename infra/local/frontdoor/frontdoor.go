@@ -1,10 +1,7 @@
-// Package frontdoor is the HTTPS server of the local program. It replaces the load balancer on AWS.
+// Package frontdoor is the HTTPS server of the local program, in place of the load balancer on AWS. [Server] selects a
+// backend by the table of package route. [Shares] limits the processes that one caller occupies.
 //
-//   - [Server] selects a backend by path, query and headers, from the table in package route.
-//   - [Shares] limits the processes of a function that one caller occupies. [CallerKey] identifies the caller.
-//
-// Invariants:
-//   - A share counts processes, not requests, because a function continues after its client has gone.
+// A share counts processes, not requests, because a function continues after its client has gone.
 package frontdoor
 
 import (
@@ -24,14 +21,12 @@ type Server struct {
 	// Functions handle the backends of the table. The bridge handles all other backends.
 	Functions map[route.Backend]http.Handler
 	Bridge    http.Handler
-	// PerCluster limits the concurrent requests of each cluster to functions. The bridge, which has quotas, handles the
-	// others. A cluster that hangs thus cannot occupy all functions. nil means no limit.
+	// PerCluster limits each cluster's concurrent requests to functions. The bridge handles those beyond. nil: no limit.
 	PerCluster *quota.Quota
 	// Source selects where the sender's address is. Functions get that address as the one of their peer.
 	Source limits.SourceMode
 }
 
-// ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, query, _ := strings.Cut(r.RequestURI, "?")
 	fn, ok := s.Functions[route.Match(path, query, tableHeader(r)).To]
@@ -66,8 +61,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	serveUntilIdle(fn, w, r, release)
 }
 
-// clusterOf returns the only cluster that a request names, or "". Requests to the fleet name it after the last @ of an
-// object's name or namespace.
+// clusterOf returns the only cluster that a request names, or "". Names in the fleet end with @CLUSTER.
 func clusterOf(r *http.Request) string {
 	req, err := route.ParseRequest(r.Method, r.RequestURI, r.Header)
 	if err != nil || req.Route.Kind == route.Gateway {

@@ -22,7 +22,6 @@ type Shares struct {
 	waiting int               // requests of all callers
 }
 
-// share is the part of one caller.
 type share struct {
 	slots    chan struct{} // an element for each request in progress
 	requests int           // in progress, or waiting
@@ -73,8 +72,7 @@ func serveUntilIdle(function http.Handler, w http.ResponseWriter, r *http.Reques
 	function.ServeHTTP(w, r.WithContext(lambda.WithRunning(r.Context(), running)))
 }
 
-// acquire blocks until the caller may occupy one process more. Call release when that process is free. Errors are a
-// *status.Error, or that of ctx.
+// acquire blocks until the caller may occupy one more process. Call release when that process is free.
 func (s *Shares) acquire(ctx context.Context, caller string) (release func(), err error) {
 	own, begins := s.enter(caller)
 	if own == nil {
@@ -102,8 +100,7 @@ func (s *Shares) acquire(ctx context.Context, caller string) (release func(), er
 	}, nil
 }
 
-// enter counts a request, and reports whether it begins at once. It returns nil if the request would have to wait, and
-// the queue is full.
+// enter counts a request. It returns nil if the queue is full, and begins is false if the request must wait.
 func (s *Shares) enter(caller string) (own *share, begins bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +129,6 @@ func (s *Shares) endWait() {
 	s.waiting--
 }
 
-// leave forgets a caller without requests.
 func (s *Shares) leave(caller string, own *share) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +137,6 @@ func (s *Shares) leave(caller string, own *share) {
 	}
 }
 
-// retryAfter is how long a client should wait after a throttled request.
 const retryAfter = time.Second
 
 func (s *Shares) throttled() error {

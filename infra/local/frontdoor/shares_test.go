@@ -16,7 +16,6 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
 
-// hangingFunction answers GET /hang when release is closed.
 func hangingFunction(release chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hang" {
@@ -120,10 +119,8 @@ func TestWaitForShareEnds(t *testing.T) {
 	}
 }
 
-// stuckFunction simulates a function that continues after its client has gone.
 type stuckFunction struct{ begun, release chan struct{} }
 
-// Invoke implements lambda.Invoker.
 func (f stuckFunction) Invoke(ctx context.Context, _ []byte) ([]byte, error) {
 	lambda.Running(ctx).Go(func() { <-f.release })
 	close(f.begun)
@@ -131,8 +128,7 @@ func (f stuckFunction) Invoke(ctx context.Context, _ []byte) ([]byte, error) {
 	return nil, ctx.Err()
 }
 
-// A process works on after its client has gone. A client that breaks off its requests at once could occupy all
-// processes if the share were free again then.
+// A client that breaks off its requests must not free its share while processes still work on them.
 func TestShareCountsProcessesOfClientsThatAreGone(t *testing.T) {
 	f := stuckFunction{make(chan struct{}), make(chan struct{})}
 	s := NewShares(1, 1, waittest.Patience)
@@ -150,8 +146,7 @@ func TestShareCountsProcessesOfClientsThatAreGone(t *testing.T) {
 	waittest.Until(t, "the share is free", func() bool { return s.requests("a") == 0 })
 }
 
-// A cluster's share must count the same processes. Otherwise a few callers that break off their requests to one hanging
-// cluster occupy all processes.
+// A few callers that break off requests to one hanging cluster must not occupy all processes.
 func TestClusterShareCountsProcessesOfClientsThatAreGone(t *testing.T) {
 	f := stuckFunction{make(chan struct{}), make(chan struct{})}
 	s := NewShares(32, 64, waittest.Patience)

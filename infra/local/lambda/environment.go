@@ -10,7 +10,7 @@ import (
 
 const accountID = "123456789012"
 
-// environment is what a function finds: Lambda's variables and cfg.Env, nothing of this process.
+// environment returns Lambda's variables and cfg.Env, and nothing of this process.
 // https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars.html
 func environment(cfg Config) ([]string, error) {
 	reserved := map[string]string{

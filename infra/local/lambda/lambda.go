@@ -1,18 +1,14 @@
-// Package lambda runs functions on one machine as AWS Lambda does. A Function runs a bootstrap binary in its own
-// processes, against the Lambda Runtime API.
+// Package lambda runs functions on one machine as AWS Lambda does. A [Function] runs a bootstrap binary in processes of
+// its own, against the Lambda Runtime API.
 //
 // It behaves like AWS in these respects:
-//   - A process handles one invocation at a time. Concurrency starts more processes, up to a limit. Beyond that,
-//     invocations are throttled.
-//   - Payloads are limited. A process that misses the deadline of an invocation is killed.
-//   - A process is stopped (SIGSTOP) while it waits for the next event. Idle processes may vanish.
-//   - The environment contains no variable of the parent process.
+//   - A process handles one invocation at a time. Invocations beyond the limit of processes are throttled.
+//   - A process that misses the deadline of an invocation is killed.
+//   - A process is stopped (SIGSTOP) while it waits for the next event.
 //   - An invocation continues after its caller has gone.
 //
-// Unlike AWS, memory is not limited, the file system is the machine's, and nothing isolates the process.
-//
-// No process outlives its Function. Close kills the process groups. On Linux, the kernel kills them if this process
-// dies.
+// Unlike on AWS, memory is not limited, the file system is the machine's, and nothing isolates the process. Close kills
+// the process groups of a Function. On Linux, the kernel kills them if this process dies.
 package lambda
 
 import (
@@ -39,8 +35,7 @@ const (
 	StreamLimit   = 200 << 20
 )
 
-// Invoker runs one invocation, in a process (Function) or in this one (Inline). It returns the function's response. It
-// is safe for concurrent use.
+// Invoker runs one invocation, in a process (Function) or in this one (Inline). It is safe for concurrent use.
 type Invoker interface {
 	Invoke(ctx context.Context, payload []byte) ([]byte, error)
 }
@@ -52,13 +47,11 @@ var (
 	ErrClosed          = errors.New("the function is closed")
 )
 
-// FunctionError is a failed invocation or initialisation. The runtime reported it, or Lambda did: after a crash
-// (Runtime.ExitError) or a missed deadline (Sandbox.Timedout).
+// FunctionError is a failure that the runtime reported, or Lambda itself (Runtime.ExitError, Sandbox.Timedout).
 type FunctionError struct {
 	Type, Message string
 }
 
-// Error implements error.
 func (e *FunctionError) Error() string { return e.Type + ": " + e.Message }
 
 // Config of a Function.
@@ -128,7 +121,6 @@ func NewFunction(cfg Config) (*Function, error) {
 	return &Function{cfg: cfg, env: env, all: make(map[*process]struct{})}, nil
 }
 
-// invocation is one event and its result.
 type invocation struct {
 	id, trace string
 	payload   []byte
@@ -144,18 +136,17 @@ type result struct {
 	err     error
 }
 
-// setResult passes the caller its result. Later results are dropped.
 func (inv *invocation) setResult(r result) { inv.setOnce.Do(func() { inv.result <- r }) }
 
-// Invoke runs one invocation and returns the function's whole response. Errors are a *FunctionError, ErrThrottled,
-// ErrRequestTooLarge, ErrClosed, or that of ctx. The invocation continues after the end of ctx.
+// Invoke runs one invocation and returns the whole response. It continues after the end of ctx. Errors are a
+// *FunctionError, ErrThrottled, ErrRequestTooLarge, ErrClosed, or that of ctx.
 func (f *Function) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
 	r, err := f.invoke(ctx, payload, false)
 	return r.payload, err
 }
 
-// InvokeStream is Invoke for functions that stream. It returns when the response begins. The caller must Close the
-// reader. A read error other than io.EOF, usually a *FunctionError, means that the response broke off.
+// InvokeStream is Invoke for functions that stream. The caller must Close the reader. A read error other than io.EOF
+// means that the response broke off.
 func (f *Function) InvokeStream(ctx context.Context, payload []byte) (io.ReadCloser, error) {
 	r, err := f.invoke(ctx, payload, true)
 	return r.stream, err
@@ -163,8 +154,8 @@ func (f *Function) InvokeStream(ctx context.Context, payload []byte) (io.ReadClo
 
 type runningKey struct{}
 
-// WithRunning returns a context whose invocations are in running until their processes are free again. An invocation
-// outlives its ctx, so a limit of processes must wait for running.
+// WithRunning returns a context whose invocations are in running until their processes are free again. That can be
+// after ctx has ended.
 func WithRunning(ctx context.Context, running *sync.WaitGroup) context.Context {
 	return context.WithValue(ctx, runningKey{}, running)
 }
@@ -177,8 +168,7 @@ func Running(ctx context.Context) *sync.WaitGroup {
 	return &sync.WaitGroup{}
 }
 
-// idleGrace bounds how long a response is delayed until its process requests the next event. The caller's next request
-// then finds the process idle.
+// idleGrace bounds how long a response waits until its process is idle, and so free for the caller's next request.
 const idleGrace = 50 * time.Millisecond
 
 func (f *Function) invoke(ctx context.Context, payload []byte, stream bool) (result, error) {
@@ -268,7 +258,6 @@ func (f *Function) deliver(p *process, inv *invocation) {
 	}
 }
 
-// release returns a process to the idle ones, or retires it.
 func (f *Function) release(p *process) {
 	retire := f.cfg.MaxInvocations > 0 && p.served >= f.cfg.MaxInvocations
 	if !retire && !f.cfg.NeverStop {
@@ -289,7 +278,6 @@ func (f *Function) release(p *process) {
 	}
 }
 
-// expire kills p if it is still idle.
 func (f *Function) expire(p *process) {
 	f.mu.Lock()
 	i := slices.Index(f.idle, p)
@@ -302,7 +290,6 @@ func (f *Function) expire(p *process) {
 	}
 }
 
-// remove removes a process that has ended.
 func (f *Function) remove(p *process) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -317,8 +304,7 @@ func (f *Function) remove(p *process) {
 	}
 }
 
-// Close kills all processes, and fails running invocations with ErrClosed. It blocks until all have ended, or until ctx
-// does.
+// Close kills all processes, and fails running invocations with ErrClosed. It blocks until they end, or ctx does.
 func (f *Function) Close(ctx context.Context) error {
 	f.mu.Lock()
 	f.closed = true

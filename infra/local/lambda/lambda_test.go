@@ -27,7 +27,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// bootstrap is the built test function.
 var bootstrap string
 
 func TestMain(m *testing.M) {
@@ -68,7 +67,6 @@ func newFunction(t *testing.T, cfg Config) *Function {
 	return f
 }
 
-// restEvent returns a request for uri as an event. Functions of every mode accept it.
 func restEvent(t *testing.T, uri string) []byte {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -80,7 +78,6 @@ func restEvent(t *testing.T, uri string) []byte {
 	return b
 }
 
-// call invokes f and returns the HTTP response.
 func call(t *testing.T, f *Function, uri string) (int, string) {
 	t.Helper()
 	b, err := f.Invoke(t.Context(), restEvent(t, uri))
@@ -112,8 +109,7 @@ func identify(t *testing.T, f *Function) identity {
 	return id
 }
 
-// waitIdle blocks until every process is idle. On a busy machine a process may request its next event later than
-// idleGrace after its response.
+// A process may request its next event later than idleGrace after its response.
 func waitIdle(t *testing.T, f *Function) {
 	t.Helper()
 	waittest.Until(t, "every process is idle", func() bool {
@@ -123,7 +119,6 @@ func waitIdle(t *testing.T, f *Function) {
 	})
 }
 
-// state returns the one-letter state of a process, or "".
 func state(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -201,8 +196,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestStopped: an idle process must be stopped, and resumed for the next event. Otherwise background work in functions
-// would behave unlike on AWS.
+// Background work in functions must stop between events, as on AWS.
 func TestStopped(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
@@ -218,13 +212,11 @@ func TestStopped(t *testing.T) {
 			t.Fatalf("process %d, was %d", got, pid)
 		}
 	}
-	// This process was idle long before the other one was stopped.
 	if s := state(running); s == "T" || s == "" {
 		t.Errorf("the process that is never stopped is in state %q", s)
 	}
 }
 
-// TestConcurrency: each process must have one invocation at a time, and the limit of processes must apply.
 func TestConcurrency(t *testing.T) {
 	const n = 4
 	dir := t.TempDir()
@@ -509,7 +501,6 @@ func TestCallerLeaves(t *testing.T) {
 	}
 }
 
-// TestClose: Close must leave no process, no child of a process and no invocation.
 func TestClose(t *testing.T) {
 	dir := t.TempDir()
 	f := newFunction(t, Config{Env: map[string]string{"WAIT_DIR": dir}})
@@ -544,7 +535,6 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestCloseWhileStarting: Close must also end a process that is starting.
 func TestCloseWhileStarting(t *testing.T) {
 	for i := range 20 {
 		f := newFunction(t, Config{})
@@ -591,7 +581,6 @@ func TestStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Each part arrives while the function waits to go on.
 	var got []byte
 	for _, part := range []string{"one", "two"} {
 		for !bytes.HasSuffix(got, []byte(part)) {
@@ -614,14 +603,12 @@ func TestStream(t *testing.T) {
 		"charset=utf-8\"]}}\x00\x00\x00\x00\x00\x00\x00\x00onetwo"; string(got) != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	// The process is idle again once the stream has ended.
 	first := identifyStreaming(t, f)
 	if again := identifyStreaming(t, f); again != first {
 		t.Errorf("processes %d, %d", first, again)
 	}
 }
 
-// identifyStreaming is identify for functions that stream.
 func identifyStreaming(t *testing.T, f *Function) int {
 	t.Helper()
 	waitIdle(t, f)
@@ -637,7 +624,6 @@ func identifyStreaming(t *testing.T, f *Function) int {
 	return id.PID
 }
 
-// streamed reads a whole streamed response. An error may come before the response or within it.
 func streamed(t *testing.T, f *Function, uri string) ([]byte, error) {
 	t.Helper()
 	s, err := f.InvokeStream(t.Context(), restEvent(t, uri))

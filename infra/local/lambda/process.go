@@ -15,7 +15,6 @@ import (
 	"time"
 )
 
-// process is one execution environment: an operating system process with a Runtime API of its own.
 type process struct {
 	f         *Function
 	events    chan handover
@@ -35,14 +34,13 @@ type process struct {
 	deadline *time.Timer
 }
 
-// handover is an event for a process. ok reports whether the process accepted it.
 type handover struct {
 	inv *invocation
 	ok  chan bool
 }
 
-// start starts a process, and blocks until it requests its first event. The caller has acquired a slot, which start
-// releases after a failure. requestID is that of the first invocation, for errors.
+// start blocks until the new process requests its first event. The caller has acquired a slot, which start releases
+// after a failure. requestID is for errors.
 func (f *Function) start(requestID string) (*process, error) {
 	p := &process{f: f, events: make(chan handover), ready: make(chan struct{}), exited: make(chan struct{})}
 	f.mu.Lock()
@@ -73,7 +71,6 @@ func (f *Function) start(requestID string) (*process, error) {
 	return nil, p.err(requestID)
 }
 
-// run runs a process until its end.
 func (p *process) run() {
 	status := p.serve()
 	p.mu.Lock()
@@ -91,7 +88,6 @@ func (p *process) run() {
 	close(p.exited)
 }
 
-// end fails inv, the current invocation of a process that died.
 func (p *process) end(inv *invocation) {
 	if p.deadline != nil {
 		p.deadline.Stop()
@@ -100,7 +96,6 @@ func (p *process) end(inv *invocation) {
 	close(inv.finished)
 }
 
-// err returns the reason for the end of p, in the format of Lambda.
 func (p *process) err(requestID string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +109,6 @@ func (p *process) err(requestID string) error {
 	return p.cause
 }
 
-// serve starts the process and its Runtime API, and returns the reason for its end.
 func (p *process) serve() error {
 	cfg := &p.f.cfg
 	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // binds at once
@@ -169,7 +163,6 @@ func (p *process) serve() error {
 	return &FunctionError{"Runtime.ExitError", "Runtime exited with error: " + err.Error()}
 }
 
-// print copies the output of a process, line by line.
 func (f *Function) print(r *os.File, pid int) {
 	prefix := fmt.Sprintf("[%s %d] ", f.cfg.Name, pid)
 	for in := bufio.NewReaderSize(r, 64<<10); ; {
@@ -189,14 +182,12 @@ func (f *Function) print(r *os.File, pid int) {
 	}
 }
 
-// signal sends a signal to the process group.
 func (p *process) signal(sig syscall.Signal) {
 	if p.pid > 0 && !p.dead {
 		_ = syscall.Kill(-p.pid, sig) // on an error the process has ended, and run handles that
 	}
 }
 
-// stop freezes the process.
 func (p *process) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,7 +204,6 @@ func (p *process) kill(cause error) {
 	p.signal(syscall.SIGKILL)
 }
 
-// offer passes inv to the process, which waits for an event. It reports whether the process accepted it.
 func (p *process) offer(inv *invocation) bool {
 	if !p.f.cfg.NeverStop {
 		p.mu.Lock()
@@ -233,7 +223,6 @@ func (p *process) offer(inv *invocation) bool {
 	}
 }
 
-// begin sets the current invocation. It fails if the process has ended.
 func (p *process) begin(inv *invocation) (deadline time.Time, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// acquire is tryAcquire, except that it waits for a process in a queue of at most MaxQueue. The order is that of
-// arrival, and the wait ends after QueueTimeout. Errors are ErrThrottled, ErrClosed, or that of ctx.
+// acquire is tryAcquire, except that it waits in a queue of at most MaxQueue, for QueueTimeout at most. Errors are
+// ErrThrottled, ErrClosed, or that of ctx.
 func (f *Function) acquire(ctx context.Context) (*process, error) {
 	f.mu.Lock()
 	p, err := (*process)(nil), ErrThrottled
@@ -45,7 +45,6 @@ func (f *Function) acquire(ctx context.Context) (*process, error) {
 	}
 }
 
-// leaveQueue removes a waiter, which may have been woken meanwhile.
 func (f *Function) leaveQueue(wake chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,8 +57,7 @@ func (f *Function) dequeue(wake chan struct{}) {
 	f.wakeFirst()
 }
 
-// wakeFirst wakes the first waiter. Call it with mu locked, after a process became idle, a slot became free, or the
-// Function was closed.
+// wakeFirst must run with mu locked after a process became idle, a slot became free, or the Function was closed.
 func (f *Function) wakeFirst() {
 	if len(f.queue) == 0 {
 		return

@@ -16,7 +16,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// blockFunction occupies all processes of a function until release is called.
 func blockFunction(t *testing.T, f *Function, dir string) (release func()) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -53,8 +52,7 @@ func queueLength(f *Function) int {
 	return len(f.queue)
 }
 
-// Requests beyond the concurrency failed with 502 while one slow cluster occupied the processes. A short wait answers
-// most of them, and clients repeat the others after 429.
+// Otherwise one slow cluster occupies the processes, and all other requests fail with 502.
 func TestInvocationsWaitInBoundedQueue(t *testing.T) {
 	dir := t.TempDir()
 	f := newFunction(t, Config{

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Headers and trailers of the Runtime API, https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html and
-// https://docs.aws.amazon.com/lambda/latest/dg/runtimes-custom.html.
+// https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html and .../runtimes-custom.html
 const (
 	headerRequestID = "Lambda-Runtime-Aws-Request-Id"
 	headerDeadline  = "Lambda-Runtime-Deadline-Ms"
@@ -22,10 +21,8 @@ const (
 	headerMode      = "Lambda-Runtime-Function-Response-Mode"
 )
 
-// maxErrorBody bounds the description of an error, in bytes.
 const maxErrorBody = 1 << 20
 
-// runtimeAPI returns the handler of the Runtime API for this one process.
 func (p *process) runtimeAPI() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", p.next)
@@ -35,7 +32,6 @@ func (p *process) runtimeAPI() http.Handler {
 	return mux
 }
 
-// next ends the current invocation, and blocks until there is an event.
 func (p *process) next(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	if p.waiting || p.dead || p.cur != nil && !p.answered {
@@ -73,7 +69,6 @@ func (p *process) next(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// writeEvent writes an event to the process.
 func (p *process) writeEvent(w http.ResponseWriter, r *http.Request, inv *invocation) bool {
 	if r.Context().Err() != nil {
 		p.kill(nil)
@@ -95,7 +90,6 @@ func (p *process) writeEvent(w http.ResponseWriter, r *http.Request, inv *invoca
 	return true
 }
 
-// claim returns the current invocation for its response, or writes an error.
 func (p *process) claim(w http.ResponseWriter, r *http.Request) *invocation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,7 +140,6 @@ func (p *process) response(w http.ResponseWriter, r *http.Request) {
 	accept(w)
 }
 
-// stream forwards a response as it arrives.
 func (p *process) stream(w http.ResponseWriter, r *http.Request, inv *invocation) {
 	pr, pw := io.Pipe()
 	inv.setResult(result{stream: pr})
@@ -193,7 +186,6 @@ func (p *process) stream(w http.ResponseWriter, r *http.Request, inv *invocation
 // exitTimeout bounds the wait for the end of a process whose response broke off. The machine may be busy.
 const exitTimeout = 5 * time.Second
 
-// failTruncated fails a response that broke off. The reason is the end of the process, or is unknown.
 func (p *process) failTruncated(fail func(error), inv *invocation) {
 	select {
 	case <-p.exited:
@@ -203,7 +195,6 @@ func (p *process) failTruncated(fail func(error), inv *invocation) {
 	}
 }
 
-// trailerError returns the error that a runtime reports after its response began.
 func trailerError(trailer http.Header) error {
 	typ := trailer.Get(headerErrorType)
 	if typ == "" {
@@ -244,7 +235,6 @@ func (p *process) initError(w http.ResponseWriter, r *http.Request) {
 	accept(w)
 }
 
-// parseError reads {"errorMessage": ..., "errorType": ...}.
 func parseError(b []byte, typ string) *FunctionError {
 	var e struct{ ErrorMessage, ErrorType string }
 	if json.Unmarshal(b, &e) != nil {

@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// runtimeOf serves the Runtime API of a process that the test simulates.
 func runtimeOf(t *testing.T) (*process, *Function, *httptest.Server) {
 	t.Helper()
 	f := &Function{cfg: Config{Name: "f", Region: "eu-west-1", Timeout: time.Minute}, all: make(map[*process]struct{})}
@@ -50,7 +49,6 @@ func send(t *testing.T, srv *httptest.Server, method, path, body string, header 
 	return resp, string(b)
 }
 
-// sendEvent lets the simulated process get an event.
 func sendEvent(t *testing.T, p *process, srv *httptest.Server, id string) *invocation {
 	t.Helper()
 	inv := &invocation{id: id, trace: "Root=1-2-3", payload: []byte(`{"a":1}`), result: make(chan result, 1),
@@ -80,7 +78,6 @@ func sendEvent(t *testing.T, p *process, srv *httptest.Server, id string) *invoc
 	return inv
 }
 
-// TestRuntimeAPI simulates a correct runtime, and every fault of one.
 func TestRuntimeAPI(t *testing.T) {
 	p, f, srv := runtimeOf(t)
 	want := func(what string, code int, resp *http.Response, body string) {

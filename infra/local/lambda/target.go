@@ -25,11 +25,9 @@ type Target struct {
 	Log     *slog.Logger // logs refused and failed requests; nil means slog.Default()
 }
 
-// retryAfter is how long a client should wait after a throttled request.
 const retryAfter = time.Second
 
-// ServeHTTP implements http.Handler. A failure of the function is a 502, as from an ALB or API Gateway. A throttled
-// request is a 429, unlike on AWS, so that clients retry.
+// ServeHTTP invokes the function. Its failure is a 502, as from an ALB. Throttling is a 429, so that clients retry.
 func (t Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	payload, err := t.Front.Event(r)
 	if err == nil {
@@ -70,8 +68,7 @@ func (t Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.Front.Refuse(w, code)
 }
 
-// Inline runs a function in this process, with Lambda's limits. It makes a lambdahttp.Function an Invoker without a
-// process.
+// Inline runs a function, usually a lambdahttp.Function, in this process with Lambda's limits.
 type Inline struct {
 	Function Invoker
 	Timeout  time.Duration // of an invocation; 0 is 30 s

@@ -91,7 +91,6 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-// funcInvoker is a function as an Invoker.
 type funcInvoker func(context.Context, []byte) ([]byte, error)
 
 func (f funcInvoker) Invoke(ctx context.Context, b []byte) ([]byte, error) { return f(ctx, b) }

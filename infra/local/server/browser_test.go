@@ -7,11 +7,9 @@ import (
 	"testing"
 )
 
-// crossSite are the headers that a browser adds to a write of another site's page.
 var crossSite = http.Header{"Origin": {"https://evil.example"}, "Sec-Fetch-Site": {"cross-site"}}
 
-// A page of another site could create a binding in a member with its visitor's client certificate. Neither a function
-// nor the bridge may let it, and the answer must not depend on who the visitor is.
+// Another site's page must not create a binding in a member with its visitor's client certificate.
 func TestCrossOriginWritesAreRefused(t *testing.T) {
 	e := newEdges(t)
 	stranger := &http.Client{Transport: &http.Transport{

@@ -1,5 +1,4 @@
-// Package server runs the whole gateway on one machine: HTTPS server, functions and bridge in one program. Its stores
-// are usually directories.
+// Package server runs the whole gateway on one machine: HTTPS server, functions and bridge in one program.
 package server
 
 import (

@@ -40,7 +40,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
-// startTimeout is the time in which a gateway must start, also on a busy machine.
 const startTimeout = 2 * time.Minute
 
 // edges is a whole gateway with one member. The last segment of a request's path is the size in bytes of the response.
@@ -97,7 +96,6 @@ func newEdges(t *testing.T) *edges {
 	return e
 }
 
-// run runs the gateway until the end of the test. It returns the path of the owner's kubeconfig.
 func (e *edges) run() (kubeconfig string) {
 	t := e.t
 	t.Helper()
@@ -130,7 +128,6 @@ func (e *edges) run() (kubeconfig string) {
 	return cfg.Kubeconfig
 }
 
-// content returns n bytes that do not compress, as the member sends them.
 func content(n int) []byte {
 	src := rand.NewChaCha8([32]byte{1})
 	b := make([]byte, n)
@@ -162,7 +159,6 @@ func (e *edges) member(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(content(n))
 }
 
-// do sends a request and returns the response with its whole body.
 func (e *edges) do(method, path string, header http.Header, body io.Reader) (*http.Response, []byte) {
 	e.t.Helper()
 	if strings.HasPrefix(path, "/") {
@@ -187,13 +183,11 @@ func (e *edges) do(method, path string, header http.Header, body io.Reader) (*ht
 	return resp, got
 }
 
-// wantAt checks a response of n bytes. It comes from the function, or if redirected from the bridge.
 func (e *edges) wantAt(path string, n int, header http.Header, redirected bool) {
 	e.t.Helper()
 	e.wantFrom("", path, n, header, redirected)
 }
 
-// wantFrom is like wantAt for another URL than the gateway's.
 func (e *edges) wantFrom(url, path string, n int, header http.Header, redirected bool) {
 	e.t.Helper()
 	path += strconv.Itoa(n)
@@ -219,8 +213,7 @@ func (e *edges) wantFrom(url, path string, n int, header http.Header, redirected
 
 const bytesOf = "/clusters/m/api/v1/namespaces/a/configmaps/"
 
-// TestAnswerEdges fails if a response near the size limit of a load balancer is lost. Smaller responses come from the
-// function, larger ones from the bridge.
+// A response near the size limit of a load balancer must not be lost.
 func TestAnswerEdges(t *testing.T) {
 	e := newEdges(t)
 	const around = 4 << 10 // more than the response's headers and the JSON around it, which count for the limit
@@ -257,8 +250,7 @@ func TestAnswerEdges(t *testing.T) {
 	}
 }
 
-// TestRequestEdges fails if a request with a body near the size limit of a function is lost or sent twice. The bridge
-// serves larger ones, in any encoding.
+// A request with a body near the size limit of a function must not be lost or sent twice.
 func TestRequestEdges(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -281,8 +273,6 @@ func TestRequestEdges(t *testing.T) {
 	}
 }
 
-// wantUpload checks that the member receives a body once. The client may be redirected to the bridge. body returns a
-// reader of sent.
 func (e *edges) wantUpload(form string, sent []byte, header http.Header, body func() io.Reader) {
 	e.t.Helper()
 	const path = "/clusters/m/size"
@@ -330,8 +320,8 @@ func TestHeaderEdges(t *testing.T) {
 	}
 }
 
-// behindAPI runs functions/proxy behind an API Gateway, with the gateway as its bridge. It returns the API's URL. It
-// changes e's credential to a pass, because API Gateway accepts no client certificates.
+// behindAPI runs functions/proxy behind an API Gateway, and returns its URL. e gets a pass as its credential, because
+// API Gateway accepts no client certificates.
 func (e *edges) behindAPI() string {
 	e.t.Helper()
 	ca, err := pki.LoadCA(filepath.Join(e.data, "pki"), "client-ca")
@@ -379,8 +369,7 @@ func (e *edges) behindAPI() string {
 	return api.URL
 }
 
-// TestAPIEdges fails if API Gateway (FrontDoor api) loses a response or request near Lambda's size limit. Large ones
-// and streams go to the bridge's own URL.
+// API Gateway must not lose responses or requests near Lambda's size limit.
 func TestAPIEdges(t *testing.T) {
 	e := newEdges(t)
 	api := e.behindAPI()

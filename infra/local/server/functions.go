@@ -21,7 +21,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// targetGroup is the ARN of the target group in the events that functions receive.
 const targetGroup = "arn:aws:elasticloadbalancing:local:000000000000:targetgroup/clusterpass/0000000000000000"
 
 // Limits of functions. AWS allows more processes and keeps them for longer.
@@ -36,7 +35,6 @@ const (
 	maxIdle         = 5 * time.Minute
 )
 
-// functions opens the functions of the program.
 type functions struct {
 	cfg      *Config
 	env      assembly.Env
@@ -47,7 +45,6 @@ type functions struct {
 	processes []*lambda.Function
 }
 
-// open returns the handler that invokes a function by events, as a load balancer does.
 func (f *functions) open(backend route.Backend) (http.Handler, error) {
 	fn, err := f.start(backend)
 	if err != nil {
@@ -56,7 +53,6 @@ func (f *functions) open(backend route.Backend) (http.Handler, error) {
 	return lambda.Target{Invoker: fn, Front: event.ALB{TargetGroupARN: targetGroup}}, nil
 }
 
-// close ends the processes of all functions.
 func (f *functions) close(ctx context.Context) error {
 	var errs []error
 	for _, p := range f.processes {
@@ -65,7 +61,6 @@ func (f *functions) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// start runs a function in processes of its own, as Lambda does.
 func (f *functions) start(backend route.Backend) (*lambda.Function, error) {
 	bootstrap := filepath.Join(f.cfg.FunctionsDir, string(backend), "bootstrap")
 	if _, err := os.Stat(bootstrap); err != nil {
@@ -93,7 +88,6 @@ func (f *functions) start(backend route.Backend) (*lambda.Function, error) {
 	return fn, nil
 }
 
-// environment returns the environment variables of a function's processes.
 func (f *functions) environment(backend route.Backend) map[string]string {
 	vars := map[string]string{
 		"CLUSTERPASS_STORE":             f.env.Store.String(),

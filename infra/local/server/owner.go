@@ -19,7 +19,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/registration"
 )
 
-// ownerName returns the user name of the gateway's owner, who started it.
 func ownerName() string {
 	if u, err := user.Current(); err == nil && u.Username != "" {
 		return u.Username
@@ -27,13 +26,11 @@ func ownerName() string {
 	return "owner"
 }
 
-// registered are the clusters in the owner's kubeconfig.
 type registered struct {
 	all     []kubeconfig.Context
 	current string // the cluster of the current context; "" if there are no clusters
 }
 
-// registerContexts registers the contexts of CLUSTERPASS_REGISTER, and returns all clusters.
 func registerContexts(ctx context.Context, cfg *Config, p *assembly.Parts, out io.Writer) (registered, error) {
 	r := &registration.Registrar{
 		Secrets: p.Stores.Secrets, Objects: p.Stores.Objects,
@@ -61,8 +58,8 @@ func registerContexts(ctx context.Context, cfg *Config, p *assembly.Parts, out i
 	return clusters, err
 }
 
-// register registers every context of the kubeconfig files at path. It prints contexts that cannot be registered, and
-// continues. It returns each context's namespace by cluster, and the cluster of the current context.
+// register registers every context of the kubeconfig files at path, and prints those that fail. It returns each
+// context's namespace by cluster, and the cluster of the current context.
 func register(
 	ctx context.Context, out io.Writer, path, owner string, r *registration.Registrar,
 ) (namespaces map[string]string, current string, err error) {
@@ -116,7 +113,6 @@ func register(
 	return namespaces, current, nil
 }
 
-// printRegistered prints the result of registering a context.
 func printRegistered(out io.Writer, context string, res *registration.Result) {
 	name := res.Cluster.Name
 	if name != context {
@@ -135,7 +131,6 @@ func printRegistered(out io.Writer, context string, res *registration.Result) {
 	_, _ = fmt.Fprintln(out)
 }
 
-// writeKubeconfig writes the owner's kubeconfig: a context for each cluster, named as the cluster.
 func writeKubeconfig(path, url, owner string, ca authorities, clusters registered) error {
 	cert, key, err := ca.client.Client(owner, []string{"system:masters"})
 	if err != nil {

@@ -82,13 +82,11 @@ func Run(ctx context.Context, cfg *Config, out Output, ready func()) error {
 	return b.Serve(ctx, srv, serve, bridge.Drain{Timeout: cfg.DrainTimeout})
 }
 
-// authorities are the certificate authorities of the program.
 type authorities struct {
 	server *pki.CA // signs the server's certificate
 	client *pki.CA // signs the certificates of callers
 }
 
-// loadCAs reads the certificate authorities from the data directory, and creates those that do not exist.
 func loadCAs(data string) (ca authorities, err error) {
 	if ca.server, err = pki.LoadCA(filepath.Join(data, "pki"), "server-ca"); err != nil {
 		return ca, &config.Error{Variable: "CLUSTERPASS_DATA", Problem: err.Error(), Example: "/var/lib/clusterpass"}
@@ -97,7 +95,6 @@ func loadCAs(data string) (ca authorities, err error) {
 	return ca, err
 }
 
-// env returns the configuration that the bridge and the functions share.
 func (c *Config) env(ca authorities, url string) assembly.Env {
 	return assembly.Env{
 		Store:          cmp.Or(c.Store, stores.Address{Kind: "dir", Where: c.Data}),
@@ -121,8 +118,7 @@ func (c *Config) serverNames() []string {
 	return names
 }
 
-// open returns the handler of the gateway. In mode inline it is that of the bridge, which serves every request. Call
-// closeAll when done.
+// open returns the gateway's handler. Call closeAll when done.
 func open(
 	ctx context.Context, cfg *Config, parts *assembly.Parts, b *bridge.Bridge, ca authorities, log io.Writer,
 ) (_ http.Handler, closeAll func(), err error) {
@@ -160,7 +156,6 @@ func open(
 	return front, closeAll, nil
 }
 
-// printNextCommand prints the URL of the gateway and a command that uses it.
 func printNextCommand(out io.Writer, url, kubeconfig, cluster string) {
 	_, _ = fmt.Fprintf(out, "\nThe gateway is at %s\n", url)
 	if cluster == "" {

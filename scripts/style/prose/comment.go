@@ -14,8 +14,7 @@ var (
 	codeQuote = regexp.MustCompile("`[^`]+`")
 )
 
-// Comments returns the prose of a Go file's comments. Its layout is that of go/doc/comment: an indented line is code
-// unless it belongs to a list.
+// Comments returns the prose of a Go file's comments. An indented line is code unless it belongs to a list.
 func Comments(fset *token.FileSet, file *ast.File) []Block {
 	var blocks []Block
 	for _, group := range file.Comments {
@@ -40,7 +39,6 @@ func Comments(fset *token.FileSet, file *ast.File) []Block {
 	return blocks
 }
 
-// commentReader joins the lines of one comment into blocks.
 type commentReader struct {
 	blocks []Block
 	open   Block

@@ -31,7 +31,6 @@ func Markdown(source []byte) []Block {
 	return blocks
 }
 
-// inlineText returns the text below one block node. Code spans and bare URLs become codeSpan.
 func inlineText(block ast.Node, source []byte) []Line {
 	byNumber := map[int]string{}
 	number := 1 + bytes.Count(source[:max(0, block.Pos())], []byte("\n"))

@@ -1,12 +1,9 @@
-// Package prose finds sentences that break the project's language rules.
+// Package prose finds sentences that break the project's language rules. [Markdown] and [Comments] return the prose of
+// a file as blocks, and [Check] returns the findings of one block.
 //
-// Markdown and Comments return the prose of a source file as blocks. Check returns the findings of one block. Code
-// blocks, indented lines of comments, directives and URLs are not prose. A code span counts as one identifier.
-//
-// The rules:
-//   - LongSentence: a sentence has more than 25 parts between spaces.
+//   - LongSentence: a sentence has more than 25 parts between spaces. A code span counts as one.
 //   - BannedWord: an expression on the list in this file has a precise equivalent.
-//   - ClauseSubject: a sentence starts with a clause, e.g. with "What". Questions and titles are allowed to.
+//   - ClauseSubject: a sentence starts with a clause. Questions and titles may.
 package prose
 
 import (
@@ -49,7 +46,6 @@ type Finding struct {
 	Text string
 }
 
-// codeSpan replaces code within prose. The backtick marks it for isCode.
 const codeSpan = "`code`"
 
 var banned = wordSet(
@@ -100,7 +96,6 @@ func Check(b Block) []Finding {
 	return found
 }
 
-// piece is text between spaces.
 type piece struct {
 	text string
 	line int
@@ -116,7 +111,6 @@ func (s sentence) String() string {
 	return strings.Join(texts, " ")
 }
 
-// wordCount counts the pieces that have a letter or a digit.
 func (s sentence) wordCount() int {
 	n := 0
 	for _, t := range s {
@@ -129,7 +123,6 @@ func (s sentence) wordCount() int {
 
 func isWordRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// sentences splits a block. Its last sentence may lack a period.
 func sentences(b Block) []sentence {
 	var pieces []piece
 	for _, line := range b.Lines {
@@ -148,7 +141,6 @@ func sentences(b Block) []sentence {
 	return all
 }
 
-// endsSentence reports whether a sentence ends between two pieces.
 func endsSentence(text, next string) bool {
 	text = strings.TrimLeft(strings.TrimRight(text, `)]"'*_”’`), `(["'*_“‘`)
 	last, size := utf8.DecodeLastRuneInString(text)
@@ -167,7 +159,6 @@ func endsSentence(text, next string) bool {
 	return false
 }
 
-// bannedWords returns the banned expressions of a piece that is not code.
 func (p piece) bannedWords() []string {
 	text := strings.TrimFunc(p.text, func(r rune) bool { return strings.ContainsRune(`.,;:!?"'()[]*…“”‘’`, r) })
 	text = strings.TrimSuffix(strings.TrimSuffix(text, "'s"), "’s")
@@ -183,7 +174,6 @@ func (p piece) bannedWords() []string {
 	return words
 }
 
-// isCode reports whether a piece is a path, a call, an expression or a name in mixed case.
 func isCode(text string) bool {
 	if strings.ContainsAny(text, "`_/\\.=<>{}()[]@#$:%&|+") {
 		return true

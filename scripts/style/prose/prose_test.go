@@ -86,7 +86,6 @@ func TestCheckFindsEachRule(t *testing.T) {
 	}
 }
 
-// layout prints blocks as "line: text | line: text", titles with "#".
 func layout(blocks []Block) []string {
 	var texts []string
 	for _, b := range blocks {

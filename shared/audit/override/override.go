@@ -1,6 +1,5 @@
-// Package override stores an operator's decision to allow requests while audit events cannot be recorded, although the
-// gateway is configured to refuse them. The override is an object in the store, so that it reaches every process within
-// seconds and without a restart. It ends at a set time.
+// Package override stores an operator's decision to allow requests while audit events cannot be recorded. It is an
+// object in the store, so that it reaches every process within seconds. It ends at a set time.
 package override
 
 import (
@@ -13,7 +12,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// key is the key of the only override.
 const key = "audit/override"
 
 // Override is the decision of an operator.
@@ -35,8 +33,8 @@ func InForce(ctx context.Context, store objects.Store, now time.Time) (bool, err
 	return err == nil && now.Before(override.Until), err
 }
 
-// Set stores an override and replaces an earlier one. An override whose Until has passed ends the earlier one. Errors
-// are the store's. Of several concurrent callers, all but one may get objects.ErrConflict or objects.ErrExists.
+// Set replaces the override. An Until in the past ends it. Errors are the store's. Of several concurrent callers, all
+// but one may get objects.ErrConflict or objects.ErrExists.
 func Set(ctx context.Context, store objects.Store, override Override) error {
 	value, err := json.Marshal(override)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package webhook delivers audit events to a webhook, as kube-apiserver does with --audit-webhook-config-file. It
-// posts an EventList of audit.k8s.io/v1, which a status code of 2xx acknowledges.
+// Package webhook posts audit events to a webhook, as kube-apiserver does with --audit-webhook-config-file.
 package webhook
 
 import (
@@ -102,14 +101,12 @@ func (s *Sink) Close() error {
 
 var errNotAcknowledged = errors.New("the events are not acknowledged")
 
-// isRejection reports whether the status code rejects the events themselves. Other failures, such as 401, end when an
-// operator has corrected the configuration.
+// isRejection reports whether code rejects the events themselves. An operator can end other failures, such as 401.
 func isRejection(code int) bool {
 	return code == http.StatusBadRequest || code == http.StatusRequestEntityTooLarge ||
 		code == http.StatusUnprocessableEntity
 }
 
-// eventList returns the events as one EventList.
 func eventList(events [][]byte) []byte {
 	const begin, end = `{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[`, "]}"
 	size := len(begin) + len(end)

@@ -84,7 +84,6 @@ func (r *receiver) answer(code int) {
 	r.code = code
 }
 
-// events returns how many events have arrived.
 func (r *receiver) events() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +93,6 @@ func (r *receiver) events() (n int) {
 	return n
 }
 
-// sink returns a sink that delivers to the receiver.
 func (r *receiver) sink(edit func(*Config)) *Sink {
 	u, err := url.Parse(r.URL + "/events")
 	if err != nil {
@@ -188,8 +186,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestOnly2xxAcknowledges: an event that the webhook did not accept is not delivered, no redirect gives it
-// to another server, and no error shows the credential.
+// No event may be lost without a 2xx, reach another server by a redirect, or show the credential in an error.
 func TestOnly2xxAcknowledges(t *testing.T) {
 	r := newReceiver(t)
 	s := r.sink(func(c *Config) { c.Token = "sesame" })
@@ -215,8 +212,7 @@ func TestOnly2xxAcknowledges(t *testing.T) {
 	}
 }
 
-// TestOutageOfWebhook: with FailClosed, calls are refused while the webhook is down, and no event of the others is
-// lost.
+// Requests must be refused while the webhook is down, and no event of the others may be lost.
 func TestOutageOfWebhook(t *testing.T) {
 	r := newReceiver(t)
 	r.answer(http.StatusServiceUnavailable)
@@ -237,7 +233,6 @@ func TestOutageOfWebhook(t *testing.T) {
 	}
 }
 
-// TestEventList: the list is JSON for any number of events.
 func TestEventList(t *testing.T) {
 	for _, events := range [][][]byte{nil, {[]byte("{\"a\":1}\n")}, {[]byte("{}\n"), []byte("{}")}} {
 		var list struct{ Items []json.RawMessage }

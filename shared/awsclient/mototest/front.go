@@ -17,12 +17,10 @@ import (
 	"testing"
 )
 
-// Front is a proxy in front of moto, with the behaviour of AWS that moto lacks. Its methods are safe for concurrent
-// use.
+// Front is a proxy in front of moto, with behaviour of AWS that moto lacks. It is safe for concurrent use.
 //
-// A DynamoDB transaction is cancelled with TransactionConflict while another one is running. A repeated transaction
-// with the same ClientRequestToken gets the same response. Calls of Secrets Manager run one after the other, since moto
-// might otherwise create one secret twice. A started call is completed even if the client has gone.
+// A DynamoDB transaction is cancelled with TransactionConflict while another one is running. Calls of Secrets Manager
+// run one after the other, since moto might otherwise create one secret twice.
 type Front struct {
 	URL   string
 	moto  http.Handler
@@ -177,7 +175,6 @@ func (f *Front) count(service, op string) (refusal string) {
 	return ""
 }
 
-// lag stores the response to a query, or returns the previous one.
 func (f *Front) lag(query string, a answer) answer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -227,7 +224,6 @@ func (f *Front) transact(r *http.Request, body []byte) answer {
 	}
 }
 
-// alone runs a transaction while no other is running.
 func (f *Front) alone(r *http.Request, token string) (a answer) {
 	defer func() {
 		f.mu.Lock()
@@ -261,8 +257,7 @@ func conflictOf(items int) answer {
 	return answer{http.StatusBadRequest, b}
 }
 
-// locked runs h while l is locked. It continues to the end if the client has gone, so that the next call never sees an
-// incomplete result.
+// locked continues if the client has gone, so that the next call never sees an incomplete result.
 func locked(l sync.Locker, h http.Handler, r *http.Request) answer {
 	l.Lock()
 	defer l.Unlock()

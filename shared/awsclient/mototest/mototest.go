@@ -1,5 +1,4 @@
-// Package mototest runs moto, a fake of AWS, for tests. A proxy in front of it adds behaviour of AWS that moto lacks:
-// refusals, throttling, lost responses, and transactions that exclude each other.
+// Package mototest runs moto, a fake of AWS, for tests. [Front] adds behaviour of AWS that moto lacks.
 package mototest
 
 import (
@@ -27,7 +26,7 @@ const PythonEnv = "CLUSTERPASS_PYTHON"
 
 const startTimeout = 2 * time.Minute // for a cold disk on a busy machine
 
-// script runs moto until its standard input ends. So moto ends with the test process, even if that is killed.
+// script runs moto until its standard input ends, as it does when the test process is killed.
 const script = `
 import logging, runpy, sys
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -47,8 +46,7 @@ type Server struct {
 	cmd   *exec.Cmd
 }
 
-// Start starts moto on a free loopback port. Without moto it returns an error with instructions. patches are Python
-// files that run in moto first.
+// Start starts moto on a free loopback port. moto runs the Python files patches first. The caller closes it.
 func Start(patches ...string) (*Server, error) {
 	python, err := Python("moto", "flask", "flask_cors")
 	if err != nil {
@@ -102,8 +100,8 @@ func (s *Server) Close() {
 	_ = s.cmd.Wait() // the exit code does not matter
 }
 
-// Config returns a configuration for clients of a fake AWS at url. Its HTTP client has no timeout of its own, so that a
-// slow machine makes no second attempt.
+// Config returns a configuration for clients of a fake AWS at url. Its HTTP client has no timeout, so that a slow
+// machine makes no second attempt.
 func Config(url string) aws.Config {
 	return aws.Config{
 		Region:       "eu-central-1",
@@ -114,8 +112,7 @@ func Config(url string) aws.Config {
 	}
 }
 
-// Python returns an interpreter with the given modules: that of PythonEnv, python3, or that of .venv at the root of the
-// repository. Without one it returns an error with instructions.
+// Python returns PythonEnv, python3 or .venv/bin/python3, whichever has the modules. The error has instructions.
 func Python(modules ...string) (string, error) {
 	if p := os.Getenv(PythonEnv); p != "" {
 		if err := has(p, modules); err != nil {
@@ -169,7 +166,6 @@ func root() (string, error) {
 	return "", err
 }
 
-// tail keeps the last bytes that are written to it.
 type tail struct {
 	mu sync.Mutex
 	b  []byte

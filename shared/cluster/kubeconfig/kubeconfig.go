@@ -1,11 +1,9 @@
 // Package kubeconfig parses the kubeconfig in a member cluster's secret. It accepts only fields that a stateless
-// function can use safely: inline data, https and one credential. The one accepted exec plugin is that of EKS, which
-// package eks replaces.
+// function can use safely: inline data, https and one credential. Package eks replaces the exec plugin of EKS.
 //
-// Invariants:
-//   - An error names the field and never its value, because values are credentials.
-//   - A kubeconfig never makes the gateway read a file or run a program. It disables TLS verification only if the
-//     Cluster allows that.
+//   - Errors name the field and never its value, because values are credentials.
+//   - A kubeconfig never makes the gateway read a file or run a program.
+//   - TLS verification is disabled only if the Cluster allows that.
 package kubeconfig
 
 import (
@@ -29,8 +27,7 @@ import (
 // MaxSize is the maximum size in bytes of a kubeconfig for Parse.
 const MaxSize = 64 << 10
 
-// Config is a validated kubeconfig: one server with its credential. It is formatted as the server's URL, because the
-// proxy's URL may contain a password.
+// Config is a validated kubeconfig. It is formatted as the server's URL; the proxy's may contain a password.
 type Config struct {
 	Server *url.URL // https, without user, query or fragment; Path has no trailing slash
 	// TLS has the roots, the server name, the verification and the client certificate. Clone it before use.
@@ -61,8 +58,7 @@ func (c Credential) Empty() bool {
 	return c.Token == "" && c.Username == "" && !c.Certificate && c.EKS == nil
 }
 
-// TokenExpires returns the expiry of a token that is a JWT with one. It returns zero for other tokens, whose expiry
-// only the member knows.
+// TokenExpires returns the expiry of a JWT. It returns zero for tokens whose expiry only the member knows.
 func (c Credential) TokenExpires() time.Time {
 	parts := strings.Split(c.Token, ".")
 	if len(parts) != 3 {

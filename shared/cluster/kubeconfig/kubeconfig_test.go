@@ -16,14 +16,12 @@ func b64(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 
 const secret = "sesame-open"
 
-// parseTest is a kubeconfig, and the result of parsing it.
 type parseTest struct {
 	name, in  string
 	opts      Options
 	wantField string // the error's; "" for no error
 }
 
-// build returns a kubeconfig with those fields of its cluster and its user.
 func build(cluster, user string) string {
 	return fmt.Sprintf(`{kind: Config, current-context: x, contexts: [
 {name: x, context: {cluster: c, user: u}}, {name: other, context: {cluster: gone, user: u}}],
@@ -32,7 +30,6 @@ clusters: [{name: c, cluster: {%s}}], users: [{name: u, user: {%s}}]}`, cluster,
 
 const goodUser = "token: " + secret
 
-// pieces are parts of kubeconfigs.
 type pieces struct{ ca, cert, key, otherKey []byte }
 
 func newPieces(t *testing.T) pieces {
@@ -52,22 +49,18 @@ func newPieces(t *testing.T) pieces {
 	return pieces{ca.PEM(), cert, key, otherKey}
 }
 
-// cluster returns the fields of a valid cluster.
 func (p pieces) cluster() string {
 	return "server: 'https://10.0.0.1:6443/base/', certificate-authority-data: " + b64(p.ca)
 }
 
-// with returns a valid kubeconfig with more fields of its cluster.
 func (p pieces) with(more string) string {
 	return build(p.cluster()+", "+more, goodUser)
 }
 
-// user returns a kubeconfig with a valid cluster and those fields of its user.
 func (p pieces) user(fields string) string {
 	return build(p.cluster(), fields)
 }
 
-// accepted returns valid kubeconfigs.
 func (p pieces) accepted() []parseTest {
 	with, user := p.with, p.user
 	return []parseTest{
@@ -85,7 +78,6 @@ func (p pieces) accepted() []parseTest {
 	}
 }
 
-// rejected returns invalid kubeconfigs.
 func (p pieces) rejected() []parseTest {
 	with, user := p.with, p.user
 	return []parseTest{
@@ -162,7 +154,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// formatted returns all formats of a value.
 func formatted(t *testing.T, values ...any) string {
 	t.Helper()
 	var out strings.Builder

@@ -32,8 +32,7 @@ const (
 // Key is the access key of that caller.
 var Key = aws.Credentials{AccessKeyID: "AKIDEXAMPLE", SecretAccessKey: "secret", SessionToken: "session+/="}
 
-// STS responds to GetCallerIdentity as AWS does. It verifies the signature over the received headers. It is safe for
-// concurrent use.
+// STS verifies the signature over the received headers, as AWS does. It is safe for concurrent use.
 type STS struct {
 	t      *testing.T
 	ARN    atomic.Value                     // the caller's, a string; initially Role
@@ -74,8 +73,7 @@ func New(t *testing.T) *STS {
 	return s
 }
 
-// Env returns the environment for programs that connect to this server by the host names of AWS: a proxy of this test,
-// and its CA.
+// Env returns the environment for programs that connect to this server: a proxy of this test, and its CA.
 func (s *STS) Env(t *testing.T) map[string]string {
 	t.Helper()
 	trusted := filepath.Join(t.TempDir(), "ca.pem")
@@ -87,7 +85,6 @@ func (s *STS) Env(t *testing.T) map[string]string {
 	return map[string]string{"HTTPS_PROXY": proxy.URL, "SSL_CERT_FILE": trusted}
 }
 
-// connect serves the proxy.
 func (s *STS) connect(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodConnect || r.Host != Host+":443" {
 		http.Error(w, "want CONNECT "+Host+":443", http.StatusForbidden)

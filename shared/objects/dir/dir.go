@@ -1,15 +1,12 @@
-// Package dir stores objects in a directory. It is the embedded default, for one machine and any number of processes.
+// Package dir stores objects in a directory, for one machine and any number of processes.
 //
 // The file objects.log contains a snapshot and all later writes, one record with a checksum per line. Every process has
 // its state in memory and reads new records when the file has grown.
 //
-// Invariants:
 //   - Writers, and readers of new records, lock .lock. A write has succeeded once its record is complete and synced.
-//   - A writer that dies leaves an incomplete last record, which the next one removes. Damage anywhere else is an
-//     error.
+//   - A writer that dies leaves an incomplete last record, which the next one removes. Other damage is an error.
 //   - Compaction writes a new file and renames it.
-//   - Write access to the directory allows changing all access rules. So Open creates it with mode 0700, and returns
-//     ErrForbidden if others may write to it.
+//   - Write access to the directory allows changing all access rules. Open returns ErrForbidden if others have it.
 package dir
 
 import (
@@ -28,16 +25,13 @@ const (
 	lockName = ".lock"
 	logName  = "objects.log"
 	tmpName  = ".objects.tmp"
-	// openWait is the maximum time that Open waits for other processes.
 	openWait = 30 * time.Second
 	// poll is the interval at which a watch looks for writes of other processes.
-	poll = 50 * time.Millisecond
-	// progressEvery is the interval of progress reports while nothing happens.
+	poll          = 50 * time.Millisecond
 	progressEvery = 2 * time.Second
 )
 
-// history limits the log. A log that exceeds a maximum is compacted to the newest writes: at most keepChanges, with
-// values of at most keepBytes.
+// history limits the log. Beyond a maximum it is compacted to keepChanges writes, or fewer with keepBytes.
 type history struct {
 	maxChanges, maxBytes   int
 	keepChanges, keepBytes int
@@ -50,8 +44,7 @@ type Store struct {
 	root    *os.Root
 	history history
 
-	// gate admits one goroutine of this process at a time to read new records or to write. Only that goroutine changes the
-	// fields below, while it has locked mu.
+	// gate admits one goroutine to read new records or to write. Only it changes the fields below, with mu locked.
 	gate chan struct{}
 
 	mu      sync.RWMutex
@@ -166,7 +159,6 @@ func expect(o objects.Object, exists bool, rev uint64) error {
 	return nil
 }
 
-// write appends a record for key. decide returns the record's type, or an error, for the current object.
 func (s *Store) write(ctx context.Context, op, key string, value []byte,
 	decide func(o objects.Object, exists bool) (objects.EventType, error),
 ) (objects.Object, error) {

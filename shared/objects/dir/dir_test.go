@@ -18,7 +18,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
-// writeProgram is a storesuite.Program that writes until it is killed.
 const writeProgram = "write"
 
 func TestMain(m *testing.M) {
@@ -34,7 +33,6 @@ func count(ctx context.Context, dir string) error {
 	return storetest.CountUp(ctx, s)
 }
 
-// writeForever creates objects, compacts often, and prints the revision and key of each object after its write.
 func writeForever(ctx context.Context, dir string) error {
 	s, err := open(dir, history{maxChanges: 16, maxBytes: 1 << 20, keepChanges: 8, keepBytes: 1 << 20})
 	if err != nil {

@@ -35,7 +35,6 @@ func open(name string, h history) (*Store, error) {
 	return s, nil
 }
 
-// prepare creates the log if it is missing, and reads it.
 func (s *Store) prepare(ctx context.Context) error {
 	fi, err := s.root.Stat(".")
 	if err != nil {
@@ -80,8 +79,7 @@ func (s *Store) isFresh() bool {
 	return err == nil && fi.Size() == s.size && os.SameFile(fi, s.info)
 }
 
-// withLocks locks the gate and the lock file, updates state and calls f. No other goroutine or process reads new
-// records or writes meanwhile.
+// withLocks locks the gate and the lock file, updates state and calls f.
 func (s *Store) withLocks(ctx context.Context, f func() error) error {
 	select {
 	case s.gate <- struct{}{}:
@@ -102,8 +100,8 @@ func (s *Store) withLocks(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// readNewRecords applies the new records of the log to state. If the log was replaced, it reads all records. It removes
-// an incomplete last record. The lock file must be locked, and the gate too unless Open has not returned the Store yet.
+// readNewRecords applies new or replaced records to state, and removes an incomplete last one. The lock file must be
+// locked, and the gate too unless Open has not returned the Store yet.
 func (s *Store) readNewRecords() error {
 	named, err := s.root.Lstat(logName)
 	if err != nil {
@@ -191,8 +189,7 @@ func truncate(f *os.File, size int64) error {
 	return errors.Join(f.Truncate(size), f.Sync())
 }
 
-// compactIfLong compacts a log that exceeds the maxima of history. It ignores errors, because the write has succeeded
-// and the next write tries again.
+// compactIfLong ignores errors, because the write has succeeded and the next write tries again.
 func (s *Store) compactIfLong() {
 	st, h := s.state, s.history
 	if len(st.changes) <= h.maxChanges && st.bytes <= h.maxBytes {
@@ -210,8 +207,7 @@ func (s *Store) compactIfLong() {
 	_ = s.compact(to)
 }
 
-// Compact removes the events up to and including revision to. Afterwards a Watch from a revision before to returns
-// ErrCompacted. The store also compacts itself after a write, see defaultHistory.
+// Compact removes the events up to and including revision to. A Watch from before to then returns ErrCompacted.
 func (s *Store) Compact(ctx context.Context, to uint64) error {
 	err := s.withLocks(ctx, func() error {
 		if to > s.state.rev {
@@ -228,8 +224,7 @@ func (s *Store) Compact(ctx context.Context, to uint64) error {
 	return nil
 }
 
-// compact replaces the log by one without the events up to and including revision to. The gate and the lock file must
-// be locked.
+// The gate and the lock file must be locked.
 func (s *Store) compact(to uint64) error {
 	b, err := s.state.compacted(to)
 	if err != nil {
@@ -241,7 +236,6 @@ func (s *Store) compact(to uint64) error {
 	return s.readNewRecords()
 }
 
-// replaceLog replaces the log by one with content b.
 func (s *Store) replaceLog(b []byte) error {
 	// The fixed name overwrites the file of a writer that died.
 	f, err := s.root.OpenFile(tmpName, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -258,8 +252,7 @@ func (s *Store) replaceLog(b []byte) error {
 	return filelock.SyncDir(s.root, ".")
 }
 
-// fail wraps err with the operation, the key and one of the errors of package objects. context.Canceled is not wrapped
-// by one of those.
+// fail wraps err with one of the errors of package objects, unless it is context.Canceled.
 func fail(op, key string, err error) error {
 	for _, reason := range []error{
 		objects.ErrNotFound, objects.ErrExists, objects.ErrConflict, objects.ErrCompacted,

@@ -12,8 +12,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// record is one line of the log: the CRC-32C of the JSON in eight hex digits, a space and the JSON. The first record
-// has the revision of the snapshot. The snapshot's objects follow, sorted by key, and then the later writes.
+// record is one line of the log: the CRC-32C of the JSON in eight hex digits, a space and the JSON. After the
+// snapshot's revision follow its objects, sorted by key, and then the later writes.
 type record struct {
 	// Fields of the first record.
 	Format   int    `json:"format,omitempty"`
@@ -33,7 +33,6 @@ const (
 	minRecord = sumLen + len(" {}\n")
 )
 
-// castagnoli is created on first use, because functions on AWS do not need it.
 var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
 // errTorn means that the log ends in an incomplete record. Its writer died before it reported the write as successful.
@@ -56,8 +55,7 @@ func appendSum(b, j []byte) []byte {
 	return append(b, byte(s>>24), byte(s>>16), byte(s>>8), byte(s))
 }
 
-// parseRecords calls each for the records of b and returns the number of bytes of those records. It returns errTorn if
-// the rest is an incomplete record. If a valid record follows, successful writes are damaged, and the error is another.
+// parseRecords returns the size of b's records. errTorn means that the rest is one incomplete record.
 func parseRecords(b []byte, each func(record) error) (int, error) {
 	done := 0
 	for done < len(b) {

@@ -9,8 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// state is the content of a log in memory. Events and their values are immutable, so a slice of events may be read
-// without the lock.
+// state is the content of a log in memory. Events are immutable, so a slice of them may be read without the lock.
 type state struct {
 	first   uint64 // revision of the snapshot; events start after it
 	rev     uint64
@@ -27,7 +26,6 @@ type change struct {
 
 func newState() *state { return &state{objects: map[string]objects.Object{}} }
 
-// apply applies the next record of a log. An error means that the log is invalid.
 func (s *state) apply(r record) error {
 	if r.Type == "" {
 		return s.applySnapshot(r)
@@ -76,7 +74,6 @@ func (s *state) applySnapshot(r record) error {
 	return nil
 }
 
-// since returns the changes after revision from.
 func (s *state) since(from uint64) ([]change, error) {
 	if from < s.first || from > s.rev {
 		return nil, fmt.Errorf("%w: revision %d: this store has %d to %d", objects.ErrCompacted, from, s.first, s.rev)
@@ -84,8 +81,6 @@ func (s *state) since(from uint64) ([]change, error) {
 	return s.changes[from-s.first:], nil
 }
 
-// list returns up to limit objects with a prefix and a key greater than after. remaining is the number of further
-// objects.
 func (s *state) list(prefix, after string, limit int) (found []objects.Object, remaining int) {
 	from, _ := slices.BinarySearch(s.keys, prefix)
 	if after != "" {
@@ -108,7 +103,6 @@ func (s *state) list(prefix, after string, limit int) (found []objects.Object, r
 	return found, remaining
 }
 
-// compacted returns a log of the same state without the events up to revision to.
 func (s *state) compacted(to uint64) ([]byte, error) {
 	remaining := s.changes[to-s.first:]
 	old := maps.Clone(s.objects)

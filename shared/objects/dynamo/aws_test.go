@@ -63,8 +63,7 @@ func TestWriterThatNeverGetsThrough(t *testing.T) {
 	}
 }
 
-// TestListShowsWhatTheQueryDoesNotYet: a query between the parts of a transaction returns the state before it, although
-// the revision is the one after it. List corrects that.
+// A query between the parts of a transaction misses writes of its revision, and List must add them.
 func TestListShowsWhatTheQueryDoesNotYet(t *testing.T) {
 	f, s := startMoto(t)
 	list := func() string {

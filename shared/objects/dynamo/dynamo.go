@@ -7,15 +7,11 @@
 //
 // Invariants:
 //   - A write is one transaction. It increases the revision by one, changes the object if its revision matches, and
-//     adds a log entry.
+//     adds a log entry. The SDK repeats it with the same token, so it is applied once.
 //   - Writers of different objects conflict, because each changes the revision. They retry within the call.
-//   - The SDK repeats a transaction with the same token, so it is applied once.
-//   - Reads are strongly consistent, but a query may see only a part of a transaction. So List compares its result with
-//     the newest log entries. Watch reads a log entry that a query missed by its key.
-//   - Log entries expire after Config.History, in any order. Watch returns ErrCompacted if an entry is missing.
-//
-// Permissions: dynamodb:GetItem, BatchGetItem and Query to read and watch. To write, also PutItem, UpdateItem and
-// DeleteItem.
+//   - A strongly consistent query may still see a part of a transaction. List compares its result with the newest log
+//     entries, and Watch reads a missed entry by its key.
+//   - Log entries expire in any order. Watch returns ErrCompacted if an entry is missing.
 package dynamo
 
 import (
@@ -44,8 +40,8 @@ type Config struct {
 	Table string
 	// History is how long the log keeps an entry. 0 means 24 h.
 	History time.Duration
-	// MinPoll and MaxPoll limit the interval at which a watch reads the revision. The interval grows while there are no
-	// writes. 0 means 200 ms and 2 s. All watches of a Store share one read.
+	// MinPoll and MaxPoll limit the interval at which all watches together read the revision. It grows while there are no
+	// writes. 0 means 200 ms and 2 s.
 	MinPoll, MaxPoll time.Duration
 	// Now is the clock for the expiry of log entries; nil means time.Now.
 	Now func() time.Time
@@ -58,8 +54,7 @@ type Store struct {
 	timeout time.Duration // for one call; awsclient.CallTimeout except in tests
 	poll    poller
 	hint    atomic.Uint64 // the last known revision of the store
-	// writing admits one goroutine at a time to commit, so that writers of one process do not conflict with each other. It
-	// guards hasRivals, which is true if the last write conflicted with another process.
+	// writing admits one goroutine to commit, and guards hasRivals: the last write conflicted with another process.
 	writing   chan struct{}
 	hasRivals bool
 }
@@ -155,7 +150,6 @@ func (s *Store) List(ctx context.Context, prefix string, limit int, cont string)
 	return page, nil
 }
 
-// query reads up to limit objects of a resource and reports whether there are more.
 func (s *Store) query(ctx context.Context, resource, name, after string, limit int) (found []objects.Object, more bool,
 	err error) {
 	in := &dynamodb.QueryInput{
@@ -195,8 +189,7 @@ func (s *Store) query(ctx context.Context, resource, name, after string, limit i
 	}
 }
 
-// applyNewestWrites adds the newest writes up to revision now to a list, because the query may have missed them. A
-// watch from now would not deliver them.
+// applyNewestWrites adds writes that the query may have missed. A watch from now would not deliver them.
 func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, more bool, prefix, after string,
 	now uint64) ([]objects.Object, error) {
 	to := "" // the last key of the list
@@ -231,13 +224,11 @@ func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, m
 	return found, nil
 }
 
-// maxMissedWrites is the number of newest writes that a query may miss. It is small, because every transaction changes
-// the revision and so they run one after the other.
+// maxMissedWrites is how many writes a query may miss: few, because all change the revision, one after the other.
 const maxMissedWrites = 4
 
-// newestEvents returns the last event of each key among the newest maxMissedWrites writes up to revision now. It reads
-// the log entries by key: unlike a query, such a read sees every completed transaction. An entry that has expired is
-// skipped, because queries no longer miss its write.
+// newestEvents returns the last event of each key. It reads log entries by key, since such a read sees every completed
+// transaction. It skips expired entries, whose writes no query misses any more.
 func (s *Store) newestEvents(ctx context.Context, now uint64) (map[string]objects.Event, error) {
 	var keys []item
 	for rev := now; rev > 0 && now-rev < maxMissedWrites; rev-- {
@@ -296,7 +287,6 @@ func (s *Store) revision(ctx context.Context) (uint64, error) {
 	return rev, err
 }
 
-// item reads an item. It returns nil if there is none.
 func (s *Store) item(ctx context.Context, key item) (item, error) {
 	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: &s.cfg.Table, Key: key, ConsistentRead: aws.Bool(true),
@@ -310,8 +300,7 @@ func (s *Store) item(ctx context.Context, key item) (item, error) {
 	return out.Item, nil
 }
 
-// fail wraps err with the operation, the key and one of the errors of package objects. context.Canceled is not wrapped
-// by one of those.
+// fail wraps err with one of the errors of package objects, unless it is context.Canceled.
 func (s *Store) fail(op, key string, err error) error {
 	for _, reason := range []error{
 		objects.ErrNotFound, objects.ErrExists, objects.ErrConflict, objects.ErrCompacted, objects.ErrUnavailable,

@@ -13,7 +13,6 @@ import (
 
 type item = map[string]types.AttributeValue
 
-// Attributes of items, in addition to pk and sk.
 const (
 	attrRevision = "revision" // of an object: revision of its last write
 	attrCreated  = "created"

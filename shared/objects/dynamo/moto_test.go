@@ -14,7 +14,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
-// patience is the timeout of calls that compete with other writers, on a slow machine.
 const patience = 5 * time.Minute
 
 var (
@@ -24,7 +23,6 @@ var (
 
 func TestMain(m *testing.M) { mototest.Main(m, &moto) }
 
-// front returns an empty store on moto and the proxy in front of moto.
 func front(t *testing.T) (*mototest.Front, func() *Store) {
 	t.Helper()
 	f := mototest.NewFront(t, moto.URL)
@@ -55,7 +53,6 @@ func startMoto(t *testing.T) (*mototest.Front, *Store) {
 	return f, s
 }
 
-// compact deletes log entries like their expiry.
 func compact(t *testing.T, s *Store, to uint64) {
 	t.Helper()
 	for rev := uint64(1); rev <= to; rev++ {

@@ -11,9 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// EnsureTable creates the table if it is missing, and waits until it is usable. It is for development and tests,
-// because the CloudFormation template creates the table on AWS. It needs dynamodb:CreateTable, DescribeTable and
-// UpdateTimeToLive.
+// EnsureTable creates the table if it is missing, and waits until it is usable, for development and tests. On AWS, the
+// CloudFormation template creates the table.
 func (s *Store) EnsureTable(ctx context.Context) error {
 	_, err := s.client.CreateTable(ctx, &dynamodb.CreateTableInput{
 		TableName:   &s.cfg.Table,

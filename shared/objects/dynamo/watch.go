@@ -15,11 +15,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// progressEvery is the interval of progress reports while nothing happens.
 const progressEvery = 2 * time.Second
 
-// Watch implements objects.Store. Writes of this Store are delivered at once, and other writes after at most
-// Config.MaxPoll.
+// Watch implements objects.Store. Other Stores' writes are delivered after at most Config.MaxPoll.
 func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
 	progress func(uint64)) error {
 	var reported time.Time
@@ -78,8 +76,7 @@ func compacted(rev, now uint64) error {
 	return fmt.Errorf("%w: revision %d of %d", objects.ErrCompacted, rev, now)
 }
 
-// readLog calls each for the log entries after revision from, up to and including to. to must not exceed the store's
-// revision. It returns ErrCompacted if an entry is missing.
+// readLog returns ErrCompacted if an entry is missing. to must not exceed the store's revision.
 func (s *Store) readLog(ctx context.Context, from, to uint64, each func(objects.Event) error) error {
 	for misses := 0; from < to; {
 		before := from
@@ -105,8 +102,7 @@ func (s *Store) readLog(ctx context.Context, from, to uint64, each func(objects.
 	return nil
 }
 
-// readLogShard calls each for the log entries after from, up to and including to. It stops at a missing entry, and sets
-// from to the last entry. All entries must have the same pk.
+// readLogShard stops at a missing entry, and sets from to the last one. All entries must have the same pk.
 func (s *Store) readLogShard(ctx context.Context, from *uint64, to uint64, each func(objects.Event) error) error {
 	for in := s.logQuery(*from, to); ; {
 		ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -143,7 +139,6 @@ func (s *Store) logQuery(from, to uint64) *dynamodb.QueryInput {
 	}
 }
 
-// poller shares the revision that was read last among the watches of a store.
 type poller struct {
 	gate    chan struct{} // admits one reader of the revision at a time
 	mu      sync.Mutex
@@ -154,14 +149,12 @@ type poller struct {
 
 func newPoller() poller { return poller{gate: make(chan struct{}, 1), written: make(chan struct{})} }
 
-// nextWrite returns a channel that is closed after the next write of this Store.
 func (p *poller) nextWrite() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.written
 }
 
-// announceWrite discards the revision that was read, and wakes all watches.
 func (p *poller) announceWrite() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,15 +163,13 @@ func (p *poller) announceWrite() {
 	p.written = make(chan struct{})
 }
 
-// latest returns the revision that was read last. ok is false if it was read before since.
 func (p *poller) latest(since time.Time) (rev uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.rev, !p.at.Before(since) && !p.at.IsZero()
 }
 
-// pollRevision returns the revision that was read last, if that was at most age ago and it is at least atLeast.
-// Otherwise it reads the revision.
+// pollRevision reads the revision, unless the last one read is at most age old and at least atLeast.
 func (s *Store) pollRevision(ctx context.Context, age time.Duration, atLeast uint64) (uint64, error) {
 	select {
 	case s.poll.gate <- struct{}{}:

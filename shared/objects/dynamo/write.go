@@ -42,7 +42,6 @@ func (s *Store) Delete(ctx context.Context, key string, rev uint64) (objects.Obj
 	})
 }
 
-// getAt reads the object. It returns ErrConflict unless its revision is rev.
 func (s *Store) getAt(ctx context.Context, key string, rev uint64) (objects.Object, error) {
 	o, err := s.get(ctx, key)
 	if err == nil && o.Revision != rev {
@@ -55,7 +54,6 @@ func conflict(want, is uint64) error {
 	return fmt.Errorf("%w: want revision %d, is %d", objects.ErrConflict, want, is)
 }
 
-// write commits the event that prepare returns. The event's object has the revision before the write.
 func (s *Store) write(ctx context.Context, op, key string, value []byte,
 	prepare func(context.Context) (objects.Event, error)) (objects.Object, error) {
 	if err := errors.Join(objects.ValidKey(key), objects.ValidValue(value)); err != nil {
@@ -73,8 +71,7 @@ func (s *Store) write(ctx context.Context, op, key string, value []byte,
 	return e.Object, nil
 }
 
-// commit repeats the transaction until it succeeds, the object has changed, or ctx ends. It returns e with the revision
-// of the write.
+// commit repeats the transaction until it succeeds, the object has changed, or ctx ends.
 //
 // Of several processes that write at the same time, one succeeds, because each changes the revision. A writer that has
 // waited longer retries more often, and a new writer waits first if there are others. So none starves.
@@ -121,8 +118,7 @@ func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, err
 	}
 }
 
-// wait returns the pause before an attempt while others write. It decreases with the attempts, since a transaction
-// lasts only a few milliseconds.
+// wait decreases with the attempts, so that no writer starves. A transaction lasts only a few milliseconds.
 func wait(attempt int) time.Duration {
 	const first, least = 80 * time.Millisecond, 10 * time.Millisecond
 	return rand.N(max(least, first/time.Duration(attempt+1))) //nolint:gosec // no secret depends on it
@@ -157,7 +153,6 @@ func (s *Store) transact(ctx context.Context, e objects.Event, before uint64) er
 	return err
 }
 
-// change returns the part of the transaction that changes the object if its revision is before.
 func (s *Store) change(e objects.Event, before uint64) types.TransactWriteItem {
 	const old = types.ReturnValuesOnConditionCheckFailureAllOld
 	names := map[string]string{"#r": attrRevision}
@@ -181,8 +176,7 @@ func (s *Store) change(e objects.Event, before uint64) types.TransactWriteItem {
 	}
 }
 
-// explainCancellation returns an error if the object of a cancelled transaction was changed. Otherwise it returns the
-// current revision, or the revision of the attempt if AWS does not return the current one.
+// explainCancellation returns an error if the object was changed, and otherwise the revision to try next.
 func explainCancellation(err *types.TransactionCanceledException, e objects.Event, before uint64) (uint64, error) {
 	next := e.Object.Revision - 1
 	for i, r := range err.CancellationReasons {

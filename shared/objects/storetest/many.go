@@ -11,7 +11,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
-// independentWriters write different objects and all succeed; each write has a revision of its own.
 func (s suite) independentWriters(t *testing.T) {
 	stores := s.c.Open(t)
 	const each = 6
@@ -40,8 +39,7 @@ func (s suite) independentWriters(t *testing.T) {
 	}
 }
 
-// readPages reads all pages of a list and returns its objects and its revision. It returns an error if the pages do not
-// fit together.
+// readPages reads all pages of a list, or returns an error if they do not fit together.
 func readPages(ctx context.Context, st objects.Store, prefix string, limit int) ([]objects.Object, uint64, error) {
 	var (
 		all []objects.Object
@@ -76,7 +74,6 @@ func readPages(ctx context.Context, st objects.Store, prefix string, limit int) 
 	}
 }
 
-// pages returns the keys and the revision that readPages reads.
 func pages(t *testing.T, st objects.Store, prefix string, limit int) (keys []string, rev uint64) {
 	t.Helper()
 	all, rev, err := readPages(t.Context(), st, prefix, limit)
@@ -113,14 +110,13 @@ func (s suite) pages(t *testing.T) {
 	if first.Remaining != 18 && first.Remaining != -1 {
 		t.Errorf("%d remain, want 18 or unknown", first.Remaining)
 	}
-	// The object a page ended with may go; the list goes on behind it.
+	// The last object of a page may be deleted before the next page is read.
 	mustDelete(t, st, "things/04", 9)
 	second, err := st.List(t.Context(), "things/", 5, first.Continue)
 	if err != nil || len(second.Objects) != 5 || second.Objects[0].Key != "things/05" ||
 		second.Revision != first.Revision {
 		t.Errorf("second page %+v, %v", second, err)
 	}
-	// Much data: more than what one answer of a store may carry.
 	big := strings.Repeat("b", objects.MaxValue)
 	want = nil
 	for i := range 12 {

@@ -91,7 +91,7 @@ func (s suite) values(t *testing.T) {
 			t.Errorf("deleted %s, want the last state", show(deleted))
 		}
 	}
-	// A caller may go on using the slice that it gave.
+	// A caller may change the slice after the call.
 	b := []byte("mine")
 	if _, err := st.Create(t.Context(), "values/mine", b); err != nil {
 		t.Fatal(err)
@@ -102,7 +102,6 @@ func (s suite) values(t *testing.T) {
 	}
 }
 
-// keys of every sort are found, and by their own prefix only.
 func (s suite) keys(t *testing.T) {
 	st := s.c.New(t)()
 	keys := []string{

@@ -1,5 +1,4 @@
-// Package storetest contains the tests that every implementation of objects.Store must pass: the shared tests of
-// storesuite, and those of keys, revisions, pages and watches.
+// Package storetest contains the tests that every implementation of objects.Store must pass, besides storesuite.
 package storetest
 
 import (
@@ -70,7 +69,6 @@ type suite struct{ c Config }
 
 func adapt(_ *testing.T, st objects.Store) storesuite.Store { return records{st} }
 
-// records adapts an objects.Store: a record is an object, its version is the revision.
 type records struct{ st objects.Store }
 
 func record(o objects.Object) storesuite.Record {
@@ -80,7 +78,6 @@ func record(o objects.Object) storesuite.Record {
 	}
 }
 
-// revision returns the revision of an object that record or a Config.Throttled made.
 func revision(r storesuite.Record) uint64 {
 	rev, err := strconv.ParseUint(r.Version, 10, 64)
 	if err != nil {
@@ -166,7 +163,6 @@ func wantRevision(t *testing.T, s objects.Store, want uint64) {
 	}
 }
 
-// show formats an object for comparisons and messages.
 func show(o objects.Object) string {
 	return fmt.Sprintf("%q=%.40q(%d) %d/%d", o.Key, o.Value, len(o.Value), o.Created, o.Revision)
 }

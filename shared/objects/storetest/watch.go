@@ -17,7 +17,6 @@ import (
 
 var errEnough = errors.New("seen enough")
 
-// watchN returns the first n events after from.
 func watchN(t *testing.T, st objects.Store, prefix string, from uint64, n int) []objects.Event {
 	t.Helper()
 	var got []objects.Event
@@ -100,7 +99,7 @@ func (s suite) watchPrefix(t *testing.T) {
 			t.Errorf("watch %q: %v, want %v", prefix, got, want)
 		}
 	}
-	// Progress goes on where events do not, and is never ahead of the events.
+	// Progress is reported without events, too, and is never ahead of the events.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var last, seen atomic.Uint64
@@ -148,7 +147,6 @@ func (s suite) watchEnds(t *testing.T) {
 	}
 }
 
-// watchHasNoGap checks that every watcher receives each revision of many writers once and in order.
 func (s suite) watchHasNoGap(t *testing.T) {
 	stores := s.c.Open(t)
 	const each = 4
@@ -192,8 +190,7 @@ func (s suite) watchHasNoGap(t *testing.T) {
 	wg.Wait()
 }
 
-// follow lists and watches the objects below things/ until it has seen the last write, which creates end. It returns
-// the objects that exist then. In between it lists once more, from the middle of the writes.
+// follow lists and watches the objects below things/ until the write that creates end. It lists again in between.
 func follow(t *testing.T, st objects.Store, end string) map[string]string {
 	t.Helper()
 	errListAgain := errors.New("list again")
@@ -206,8 +203,7 @@ func follow(t *testing.T, st objects.Store, end string) map[string]string {
 		known, complete := map[string]string{}, false
 		for _, o := range all {
 			known[o.Key] = show(o)
-			// A later page may show a write that came after the list's revision. Then earlier pages may lack
-			// writes, too, and only a watch completes them.
+			// A later page may show a write after the list's revision. Earlier pages may lack such writes.
 			complete = complete || o.Key == end && o.Revision <= rev
 		}
 		if complete {
@@ -233,8 +229,7 @@ func follow(t *testing.T, st objects.Store, end string) map[string]string {
 	}
 }
 
-// listAndWatch checks that a list and a watch from its revision together miss no write. Otherwise an informer would
-// keep a cluster that is gone.
+// A list and a watch from its revision must miss no write. Otherwise an informer would keep a cluster that is gone.
 func (s suite) listAndWatch(t *testing.T) {
 	stores := s.c.Open(t)
 	const each, end = 10, "things/end"

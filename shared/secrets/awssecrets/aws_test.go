@@ -30,7 +30,6 @@ func openAt(t *testing.T, url string) *Store {
 
 func value(s string) secrets.Value { return secrets.NewValue([]byte(s)) }
 
-// TestAWS runs the shared suite against a fake with AWS's semantics.
 func TestAWS(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -189,7 +188,6 @@ func TestCreateBetweenTheCallsOfDelete(t *testing.T) {
 	}
 }
 
-// interceptBefore runs other just before the first call of op.
 func (m *manager) interceptBefore(op string, other func()) {
 	done := false
 	m.before = func(is string) {
@@ -200,8 +198,7 @@ func (m *manager) interceptBefore(op string, other func()) {
 	}
 }
 
-// TestDeletedBetweenTheCallsOfAWrite: a write to a secret that is deleted meanwhile fails with ErrNotFound, not
-// ErrUnavailable.
+// A write to a secret that is deleted meanwhile must not look like an outage.
 func TestDeletedBetweenTheCallsOfAWrite(t *testing.T) {
 	for _, at := range []string{"PutSecretValue", "UpdateSecretVersionStage"} {
 		t.Run(at, func(t *testing.T) {
@@ -224,8 +221,7 @@ func TestDeletedBetweenTheCallsOfAWrite(t *testing.T) {
 	}
 }
 
-// TestDeletedBetweenTheCallsOfACreator: a Create starts again if its restored secret is deleted meanwhile. It succeeds
-// if its new secret is deleted.
+// A Create must start again if its restored secret is deleted meanwhile.
 func TestDeletedBetweenTheCallsOfACreator(t *testing.T) {
 	for _, at := range []string{"PutSecretValue", "UpdateSecretVersionStage"} {
 		t.Run(at, func(t *testing.T) {
@@ -279,8 +275,7 @@ func TestDeletedValueStaysGone(t *testing.T) {
 	wantValue(t, s, "a", "new")
 }
 
-// TestDeleteThatDiedTooLate: a Delete may die between scheduling the deletion and its check for a new creator. The
-// creator then cancels the deletion.
+// A Delete may die between scheduling the deletion and its check for a creator, who must cancel the deletion.
 func TestDeleteThatDiedTooLate(t *testing.T) {
 	m, url := newManager(t)
 	f := mototest.NewFront(t, url)
@@ -313,8 +308,7 @@ func TestDeleteThatDiedTooLate(t *testing.T) {
 	wantValue(t, creator, "a", "new")
 }
 
-// TestReplacedAtOnce: a writer whose response was lost recognizes its success, even if another writer has replaced the
-// value since.
+// A writer whose response was lost must recognize its success, even after another write.
 func TestReplacedAtOnce(t *testing.T) {
 	m, url := newManager(t)
 	f := mototest.NewFront(t, url)

@@ -1,20 +1,13 @@
-// Package awssecrets stores secrets in AWS Secrets Manager.
+// Package awssecrets stores secrets in AWS Secrets Manager. The secret clusters/member1 is the AWS secret
+// PREFIXclusters/member1, its value a string if it is valid UTF-8, and its labels are tags.
 //
-// The secret clusters/member1 is the AWS secret PREFIXclusters/member1. Its value is a string if it is valid UTF-8, and
-// its labels are tags. A secret with the prefix that another program created belongs to the Store, too.
-//
-// Invariants:
-//   - Get is one call and reads the stage AWSCURRENT.
 //   - Replace and Delete create a version that Get does not read, then move AWSCURRENT to it from the version that they
-//     read before. Only one writer can succeed. The first Create of a name creates its version as AWSCURRENT.
+//     read before. Only one writer can succeed.
 //   - The writer chooses a random version ID. By that it detects that it succeeded, even if the response was lost.
 //   - Delete first makes a tombstone current, a version whose ID starts with CLUSTERPASS_DELETED. To reuse the name,
 //     Create has to restore the AWS secret. Its current version is then the tombstone, not the deleted value.
 //   - The deleted value can be recovered as AWSPREVIOUS.
 //   - Errors do not contain the message with which AWS rejects a call that contained a value.
-//
-// Permissions: secretsmanager:GetSecretValue to read, ListSecrets to list. To write, also CreateSecret, DescribeSecret,
-// PutSecretValue, UpdateSecretVersionStage, DeleteSecret, RestoreSecret, TagResource and UntagResource.
 package awssecrets
 
 import (
@@ -41,8 +34,7 @@ type Config struct {
 	AWS aws.Config
 	// Prefix starts the AWS name of every secret. Each installation has its own, e.g. "clusterpass/prod/".
 	Prefix string
-	// KMSKey is the ARN, ID or alias of the key that encrypts new secrets. "" means the AWS managed key
-	// aws/secretsmanager.
+	// KMSKey is the ARN, ID or alias of the key for new secrets. "" means the AWS managed key.
 	KMSKey string
 	// RecoveryDays is how long a deleted secret can be recovered in AWS: 7 to 30. 0 means 7.
 	RecoveryDays int64
@@ -151,7 +143,7 @@ func (s *Store) Replace(ctx context.Context, name, old string, v secrets.Value) 
 	return version, nil
 }
 
-// Delete implements secrets.Store. For Config.RecoveryDays the value can be recovered in AWS: restore the secret, then
+// Delete implements secrets.Store. To recover the value in AWS within Config.RecoveryDays, restore the secret, then
 // move AWSCURRENT to the version AWSPREVIOUS.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	if err := secrets.ValidName(name); err != nil {
@@ -185,9 +177,8 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	}
 }
 
-// schedule schedules the deletion of a secret whose current version is the tombstone version, unless a Create has
-// reused the name. If a Create reuses the name just before the deletion is scheduled, schedule cancels the deletion,
-// even if the caller's context has ended. Create checks this, too, because this process may die before, see
+// schedule schedules the deletion of a secret whose current version is the tombstone version. If a Create reuses the
+// name just before, schedule cancels the deletion. Create checks this, too, because this process may die before, see
 // createAgain.
 func (s *Store) schedule(ctx context.Context, name, version string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
@@ -207,7 +198,6 @@ func (s *Store) schedule(ctx context.Context, name, version string) error {
 	return s.restore(ctx, name)
 }
 
-// restore cancels the scheduled deletion of a secret, if there is one.
 func (s *Store) restore(ctx context.Context, name string) error {
 	_, err := s.client.RestoreSecret(ctx, &secretsmanager.RestoreSecretInput{SecretId: s.id(name)})
 	if awsclient.Code(err) == invalidRequest {
@@ -216,8 +206,7 @@ func (s *Store) restore(ctx context.Context, name string) error {
 	return missing(err)
 }
 
-// state returns the current version of a secret, or "" if there is none. It also returns whether the deletion of the
-// secret is scheduled.
+// state returns the current version of a secret, or "", and whether its deletion is scheduled.
 func (s *Store) state(ctx context.Context, name string) (version string, scheduled bool, err error) {
 	is, err := s.client.DescribeSecret(ctx, &secretsmanager.DescribeSecretInput{SecretId: s.id(name)})
 	if err = missing(err); errors.Is(err, secrets.ErrNotFound) {

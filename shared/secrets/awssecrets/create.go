@@ -15,8 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Create implements secrets.Store. If there is a deleted AWS secret with that name, Create restores it, then writes the
-// value, then the labels.
+// Create implements secrets.Store. It restores a deleted AWS secret, then writes the value, then the labels.
 func (s *Store) Create(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string, error) {
 	if err := errors.Join(secrets.ValidName(name), secrets.ValidValue(v), secrets.ValidLabels(labels)); err != nil {
 		return "", err
@@ -65,8 +64,8 @@ func (s *Store) createNew(ctx context.Context, name string, v secrets.Value, lab
 	return version, nil
 }
 
-// createAgain writes v to an existing AWS secret that was deleted or has no value. It returns ErrExists if the secret
-// has a value, and ErrNotFound if it was deleted meanwhile.
+// createAgain writes v to an AWS secret that was deleted or has no value. It returns ErrExists if the secret has a
+// value, and ErrNotFound if it was deleted meanwhile.
 func (s *Store) createAgain(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string,
 	error) {
 	is, err := s.client.DescribeSecret(ctx, &secretsmanager.DescribeSecretInput{SecretId: s.id(name)})
@@ -76,8 +75,7 @@ func (s *Store) createAgain(ctx context.Context, name string, v secrets.Value, l
 	old := currentOf(is.VersionIdsToStages)
 	switch {
 	case is.DeletedDate != nil:
-		// A secret that another program deleted has no tombstone. Get returns its value between the restoration and the
-		// swap. Of several creators one succeeds, because the swap names the old version.
+		// Without a tombstone, Get returns the value of another program until the swap. The swap lets one creator succeed.
 		if err := s.restore(ctx, name); err != nil {
 			return "", err
 		}
@@ -107,7 +105,6 @@ func (s *Store) createAgain(ctx context.Context, name string, v secrets.Value, l
 	return version, err
 }
 
-// retag replaces the labels in tags by labels.
 func (s *Store) retag(ctx context.Context, name string, tags []types.Tag, labels map[string]string) error {
 	drop := labelsOf(tags)
 	maps.DeleteFunc(drop, func(k, _ string) bool { _, stays := labels[k]; return stays })

@@ -15,9 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// manager is a fake Secrets Manager for the documented behaviour that moto lacks. Reads must name a stage, values and
-// tags have limits, and a scheduled deletion refuses every call. The first version is current, tokens are idempotent,
-// and error messages quote the request.
+// manager is a fake Secrets Manager for the documented behaviour that moto lacks. Its errors quote the request.
 type manager struct {
 	t      *testing.T
 	before func(op string) // called before each operation, without the lock
@@ -38,7 +36,6 @@ type version struct {
 	stages []string
 }
 
-// request has the fields of all operations.
 type request struct {
 	SecretID            string `json:"SecretId"`
 	Name                string
@@ -289,7 +286,6 @@ func deref(s *string) string {
 	return *s
 }
 
-// show formats a secret: its versions with their values and stages.
 func (m *manager) show(name string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,7 +12,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
-// patience is the timeout of calls that compete with other writers, on a slow machine.
 const patience = 5 * time.Minute
 
 var (
@@ -22,7 +21,6 @@ var (
 
 func TestMain(m *testing.M) { mototest.Main(m, &moto) }
 
-// front returns an empty store on moto, the proxy in front of moto, and a function that opens the store.
 func front(t *testing.T) (*mototest.Front, func() *Store) {
 	t.Helper()
 	f := mototest.NewFront(t, moto.URL)

@@ -17,29 +17,24 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Stages of a version. All writers share the candidate stage. So a version that did not become current loses its stage
-// to the next candidate, and Secrets Manager may remove it.
+// All writers share the candidate stage, so that Secrets Manager may remove a version that did not become current.
 const (
 	current   = "AWSCURRENT"
 	previous  = "AWSPREVIOUS"
 	candidate = "CLUSTERPASS_CANDIDATE"
 )
 
-// tombstone starts the ID of a version that marks a deleted secret. A stage cannot mark it, because a concurrent Delete
-// would move the stage to its own candidate.
+// tombstone starts the ID of the version of a deleted secret. A concurrent Delete would move a stage that marks it.
 const tombstone = "CLUSTERPASS_DELETED-"
 
-// Error codes of AWS. For reads and writes, invalidRequest means that the deletion of the secret is scheduled. For
-// RestoreSecret it means that the deletion is not scheduled.
+// invalidRequest means that a deletion is scheduled; for RestoreSecret, that it is not.
 const (
 	notFound       = "ResourceNotFoundException"
 	invalidRequest = "InvalidRequestException"
 )
 
-// maxRaces is the maximum number of attempts of a call that competes with other writers.
 const maxRaces = 8
 
-// errTombstone is the ErrNotFound of a secret whose current version is a tombstone.
 var errTombstone = fmt.Errorf("%w: it was deleted", secrets.ErrNotFound)
 
 // get returns the current version. For a tombstone it returns that version and errTombstone.
@@ -64,8 +59,7 @@ func (s *Store) get(ctx context.Context, name string) (*secrets.Secret, error) {
 	return sec, nil
 }
 
-// missing wraps an error of AWS as ErrNotFound if the secret does not exist, has no current version, or is scheduled
-// for deletion. It returns other errors unchanged.
+// missing wraps err as ErrNotFound if the secret does not exist, has no current version, or is scheduled for deletion.
 func missing(err error) error {
 	switch awsclient.Code(err) {
 	case notFound, invalidRequest:
@@ -74,7 +68,6 @@ func missing(err error) error {
 	return err
 }
 
-// newVersion returns a random version ID that starts with prefix.
 func newVersion(prefix string) (string, error) {
 	id, err := rand.NewUUID(rand.Reader).GetUUID()
 	return prefix + id, err
@@ -82,8 +75,8 @@ func newVersion(prefix string) (string, error) {
 
 func isTombstone(version string) bool { return strings.HasPrefix(version, tombstone) }
 
-// swap creates version with value v and makes it current in place of old. If old is empty, there must be no current
-// version. It returns ErrConflict if another version is current, and ErrNotFound if the secret was deleted meanwhile.
+// swap makes a new version current in place of old; "" means none. It returns ErrConflict if another version is
+// current, and ErrNotFound if the secret was deleted meanwhile.
 func (s *Store) swap(ctx context.Context, name, old, version string, v secrets.Value) error {
 	put := &secretsmanager.PutSecretValueInput{
 		SecretId: s.id(name), ClientRequestToken: &version, VersionStages: []string{candidate},
@@ -120,13 +113,11 @@ func (s *Store) swap(ctx context.Context, name, old, version string, v secrets.V
 	return moveErr
 }
 
-// wasCurrent reports whether version was current just before the current one.
 func (s *Store) wasCurrent(ctx context.Context, name, version string) bool {
 	is, err := s.client.DescribeSecret(ctx, &secretsmanager.DescribeSecretInput{SecretId: s.id(name)})
 	return err == nil && slices.Contains(is.VersionIdsToStages[version], previous)
 }
 
-// content returns a value as text if it is valid UTF-8, and otherwise as binary.
 func content(v secrets.Value) (text *string, binary []byte) {
 	if utf8.Valid(v.Reveal()) {
 		return aws.String(string(v.Reveal())), nil
@@ -134,7 +125,6 @@ func content(v secrets.Value) (text *string, binary []byte) {
 	return nil, v.Reveal()
 }
 
-// currentOf returns the version with the stage AWSCURRENT, or "".
 func currentOf(stages map[string][]string) (version string) {
 	for v, st := range stages {
 		if slices.Contains(st, current) {
@@ -164,8 +154,7 @@ func tagsOf(labels map[string]string) []types.Tag {
 	return tags
 }
 
-// fail wraps err with the operation, the secret's name and one of the errors of package secrets. context.Canceled is
-// not wrapped by one of those.
+// fail wraps err with one of the errors of package secrets, unless it is context.Canceled.
 func fail(op, name string, err error) error {
 	for _, reason := range []error{
 		secrets.ErrNotFound, secrets.ErrExists, secrets.ErrConflict, secrets.ErrInvalid, context.Canceled,

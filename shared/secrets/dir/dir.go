@@ -1,17 +1,11 @@
-// Package dir stores secrets as files in a directory. It is the embedded default, for one machine.
+// Package dir stores secrets as files in a directory, for one machine. A file contains the value, after a line with the
+// labels if there are any, see header. A new or edited file is immediately a new version.
 //
-// The file clusters/member1 contains the value of the secret clusters/member1. If the secret has labels, a first line
-// contains them, which YAML treats as a comment, see header. A new or edited file is immediately a new version. Files
-// whose names start with a dot belong to the store.
-//
-// Invariants:
 //   - Files have mode 0600 and directories 0700. Wider modes are refused. Symbolic links are never followed.
-//   - A write syncs a temporary file and renames it, so that a crash leaves the old content or the new one. Writers
-//     lock .lock.
+//   - A write syncs a temporary file and renames it, so that a crash leaves the old content or the new one.
+//   - Writers lock .lock. Editors do not: an edit may be lost while Replace writes the file.
 //   - A version is a keyed hash of content and modification time. The key is in .lock. Without the key, a reader of
 //     logs cannot test guesses of a short password against a version.
-//
-// Editors do not lock .lock. If a file is edited while Replace writes it, the edit may be lost.
 package dir
 
 import (
@@ -47,8 +41,8 @@ type Store struct {
 
 var _ secrets.Store = (*Store)(nil)
 
-// Open opens the store in the directory name, which it creates with mode 0700 if it is missing. It removes temporary
-// files of writers that died.
+// Open opens the store in the directory name, and creates a missing one with mode 0700. It removes temporary files of
+// writers that died.
 func Open(name string) (*Store, error) {
 	path, err := filepath.Abs(name)
 	if err != nil {
@@ -99,7 +93,6 @@ func (s *Store) prepare() error {
 	return s.sweep()
 }
 
-// sweep removes temporary files of writers that died. The lock must be locked.
 func (s *Store) sweep() error {
 	return fs.WalkDir(s.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -130,9 +123,8 @@ func (s *Store) Get(ctx context.Context, name string) (*secrets.Secret, error) {
 	return sec, nil
 }
 
-// List implements secrets.Store. It ignores files whose names are invalid, e.g. with capitals, a leading dot or a
-// trailing "~". If it cannot read some files, it returns the other secrets together with an error that lists those
-// files.
+// List implements secrets.Store. It ignores files with invalid names, such as backups of an editor. An error lists the
+// files that cannot be read, besides the other secrets.
 func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.Meta, error) {
 	var (
 		metas   []secrets.Meta
@@ -176,8 +168,7 @@ func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.M
 	return metas, errors.Join(refused...)
 }
 
-// Create implements secrets.Store. It returns ErrInvalid if name is the folder of other secrets, or if a parent folder
-// of name is a secret.
+// Create implements secrets.Store. It returns ErrInvalid if a folder would be a secret, too.
 func (s *Store) Create(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string, error) {
 	if err := errors.Join(secrets.ValidName(name), secrets.ValidValue(v), secrets.ValidLabels(labels)); err != nil {
 		return "", err

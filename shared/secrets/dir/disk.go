@@ -23,10 +23,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// maxFile is the maximum size of a file: a value and a line of labels.
 const maxFile = secrets.MaxValue + 16<<10
 
-// read returns the secret in the file name, which must be a valid name.
 func (s *Store) read(name string) (*secrets.Secret, error) {
 	if err := s.checkParents(name); err != nil {
 		return nil, err
@@ -94,8 +92,8 @@ func (s *Store) readFile(name string) (b []byte, after fs.FileInfo, settled bool
 	return b, after, settled, nil
 }
 
-// write writes and syncs a temporary file, and calls place to move it to name. It returns the version. The modification
-// time is later than before, even if the clock was set back, so that versions are unique.
+// write writes and syncs a temporary file, and calls place to move it to name. The modification time is later than
+// before, even if the clock was set back, so that versions are unique.
 func (s *Store) write(name string, v secrets.Value, labels map[string]string, before time.Time,
 	place func(tmp, name string) error) (string, error) {
 	b, err := encode(v, labels)
@@ -130,7 +128,6 @@ func (s *Store) write(name string, v secrets.Value, labels map[string]string, be
 	return s.version(b, fi.ModTime()), nil
 }
 
-// linkNew moves tmp to name, unless a file of that name exists.
 func (s *Store) linkNew(tmp, name string) error {
 	if err := s.root.Link(tmp, name); err != nil {
 		return err
@@ -145,7 +142,6 @@ func (s *Store) version(b []byte, mtime time.Time) string {
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// makeDirs creates the directory and its parents if they are missing, and syncs their parents.
 func (s *Store) makeDirs(dir string) error {
 	if dir == "." {
 		return s.checkDir(".")
@@ -212,8 +208,7 @@ func sortMetas(m []secrets.Meta) {
 	slices.SortFunc(m, func(a, b secrets.Meta) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// fail wraps err with the operation, the secret's name and one of the errors of package secrets. context.Canceled is
-// not wrapped by one of those.
+// fail wraps err with one of the errors of package secrets, unless it is context.Canceled.
 func fail(op, name string, err error) error {
 	reason := secrets.ErrUnavailable
 	switch {

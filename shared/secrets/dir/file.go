@@ -8,15 +8,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// header starts the first line of a file with labels. A JSON object follows. The line is a comment in YAML and is
-// ignored before a PEM block, so the file stays a valid kubeconfig or key. Value and labels change together, by one
-// rename.
+// header starts the first line of a file with labels. A JSON object follows. YAML and PEM ignore the line, so the file
+// stays a valid kubeconfig or key.
 const header = "# clusterpass labels: "
 
 var errHeader = errors.New(
 	`the first line: want a JSON object of strings after "` + header + `", such as {"env":"prod"}, and a line break`)
 
-// encode returns the file content of a secret. decode is its inverse for every value.
 func encode(v secrets.Value, labels map[string]string) ([]byte, error) {
 	b := v.Reveal()
 	if len(labels) == 0 && !bytes.HasPrefix(b, []byte(header)) {

@@ -10,8 +10,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
-// fourDelete checks that one of several deletions succeeds although others write at the same time, and that no caller
-// gets ErrUnavailable.
+// fourDelete checks that one of several deletions succeeds beside writes, and no caller gets ErrUnavailable.
 func (s suite) fourDelete(t *testing.T) {
 	stores := s.openAll(t)
 	const name = "races/delete"

@@ -1,5 +1,4 @@
-// Package storetest contains the tests that every implementation of secrets.Store must pass: the shared tests of
-// storesuite, and those of labels, versions and values. No error of a store may contain a value.
+// Package storetest contains the tests that every implementation of secrets.Store must pass, besides storesuite.
 package storetest
 
 import (
@@ -52,10 +51,8 @@ func CountInProcesses(t *testing.T, st secrets.Store, dir string) {
 
 type suite struct{ c Config }
 
-// open opens an empty store whose errors are checked.
 func (s suite) open(t *testing.T) secrets.Store { return errorChecker{s.c.New(t)(), t} }
 
-// openAll opens one empty store for each of several writers. Their errors are checked.
 func (s suite) openAll(t *testing.T) []secrets.Store {
 	t.Helper()
 	stores := s.c.Open(t)
@@ -67,7 +64,6 @@ func (s suite) openAll(t *testing.T) []secrets.Store {
 
 func adapt(t *testing.T, st secrets.Store) storesuite.Store { return records{errorChecker{st, t}} }
 
-// records adapts a secrets.Store. The labels of a record derive from the value that it was created with.
 type records struct{ st secrets.Store }
 
 func (r records) Create(ctx context.Context, name, v string) (storesuite.Record, error) {
@@ -109,10 +105,8 @@ func (r records) List(ctx context.Context, folder string, _ int) ([]storesuite.R
 	return list, err
 }
 
-// OtherCalls returns nothing: a secrets.Store has no other methods.
 func (r records) OtherCalls(context.Context) storesuite.Calls { return storesuite.Calls{} }
 
-// WantWrites does nothing: a secrets.Store does not count its writes.
 func (r records) WantWrites(*testing.T, int) {}
 
 // marker is part of every value: no error may contain it.
@@ -120,7 +114,6 @@ const marker = "vAlUe-"
 
 func value(s string) secrets.Value { return secrets.NewValue([]byte(marker + s)) }
 
-// errorChecker fails the test when an error contains a value.
 type errorChecker struct {
 	secrets.Store
 	t *testing.T
@@ -168,7 +161,6 @@ func mustReplace(t *testing.T, s secrets.Store, name, old string, v secrets.Valu
 	return version
 }
 
-// wantSecret compares a secret with what is wanted, and the labels of its List entry if labels is not nil.
 func wantSecret(t *testing.T, s secrets.Store, name, version string, v secrets.Value, labels map[string]string) {
 	t.Helper()
 	if labels != nil {

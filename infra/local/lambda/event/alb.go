@@ -83,7 +83,6 @@ func (a ALB) Event(r *http.Request) ([]byte, error) {
 	return marshal(ev)
 }
 
-// albText reports whether an ALB sends a body as text: a body of these types, unless it is encoded.
 func albText(h http.Header) bool {
 	if h.Get("Content-Encoding") != "" {
 		return false
@@ -114,8 +113,7 @@ func headerLimits(r *http.Request) error {
 	return nil
 }
 
-// Answer writes a function's response to the client. If the ALB would reject it, Answer writes nothing and returns a
-// *Refusal.
+// Answer writes a function's response. It writes nothing and returns a *Refusal if the ALB would reject it.
 func (a ALB) Answer(w http.ResponseWriter, r *http.Request, payload []byte) error {
 	if len(payload) > ALBResponseJSON {
 		return refuse(http.StatusBadGateway, fmt.Sprintf("the answer has %d bytes, an ALB allows %d", len(payload),

@@ -13,7 +13,6 @@ import (
 	"strings"
 )
 
-// gatewayBody is the maximum size in bytes of a request body for API Gateway.
 const gatewayBody = 10 << 20
 
 // REST is an API Gateway REST API with one resource {proxy+} and BinaryMediaTypes */*.
@@ -64,8 +63,7 @@ func (g REST) Event(r *http.Request) ([]byte, error) {
 	return marshal(ev)
 }
 
-// Answer writes a function's response to the client. If API Gateway would reject it, Answer writes nothing and returns
-// a *Refusal.
+// Answer writes a function's response. It writes nothing and returns a *Refusal if API Gateway would reject it.
 func (REST) Answer(w http.ResponseWriter, r *http.Request, payload []byte) error {
 	p, err := decodeReply(payload)
 	if err != nil {
@@ -76,7 +74,6 @@ func (REST) Answer(w http.ResponseWriter, r *http.Request, payload []byte) error
 	return nil
 }
 
-// maxPrelude is the maximum length of the prelude, in bytes.
 const maxPrelude = 16 << 10
 
 // Stream forwards a streamed response to the client as it arrives. Without a valid prelude it writes nothing and
@@ -187,15 +184,13 @@ func (g HTTP) Event(r *http.Request) ([]byte, error) {
 	return marshal(ev)
 }
 
-// httpText reports whether an HTTP API sends a body as text.
 func httpText(h http.Header) bool {
 	t := h.Get("Content-Type")
 	return h.Get("Content-Encoding") == "" && (strings.HasPrefix(t, "text/") || strings.Contains(t, "json") ||
 		strings.Contains(t, "xml"))
 }
 
-// Answer writes a function's response to the client. If API Gateway would reject it, Answer writes nothing and returns
-// a *Refusal. A response without a statusCode is the body of a 200.
+// Answer writes a function's response, or returns a *Refusal. A response without statusCode is the body of a 200.
 func (HTTP) Answer(w http.ResponseWriter, r *http.Request, payload []byte) error {
 	var doc map[string]json.RawMessage
 	if json.Unmarshal(payload, &doc) == nil && doc["statusCode"] == nil {

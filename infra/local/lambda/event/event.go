@@ -1,14 +1,8 @@
 // Package event converts HTTP requests into the events that AWS sends to functions, and their responses into HTTP
-// responses. It has the limits and the behaviour of three fronts. They are an Application Load Balancer (ALB), an API
-// Gateway REST API (REST) and an HTTP API (HTTP). It is the counterpart of shared/lambdahttp, and shares no code with
-// it, so that neither can hide the other's mistakes.
+// responses. It has the limits and behaviour of three fronts: [ALB], [REST] and [HTTP]. It shares no code with
+// shared/lambdahttp, so that neither can hide the other's mistakes.
 //
-// Sources:
-//   - AWS: "Use Lambda functions as targets of an Application Load Balancer"
-//   - AWS: "Troubleshoot your Application Load Balancers"
-//   - AWS: "Lambda proxy integrations in API Gateway"
-//   - AWS: "Create AWS Lambda proxy integrations for HTTP APIs"
-//   - Events captured from live endpoints by the voker project (github.com/hotsock/voker)
+// Its facts are from AWS's documentation, and from events that the voker project (github.com/hotsock/voker) captured.
 package event
 
 import (
@@ -34,12 +28,10 @@ type Refusal struct {
 	Why  string // for the operator of the front; clients see only the code
 }
 
-// Error implements error.
 func (r *Refusal) Error() string { return fmt.Sprintf("%d: %s", r.Code, r.Why) }
 
 func refuse(code int, why string) *Refusal { return &Refusal{code, why} }
 
-// target splits the URL of the request line, and keeps its escapes.
 func target(r *http.Request) (path, query string, err error) {
 	path, query, _ = strings.Cut(r.RequestURI, "?")
 	if !strings.HasPrefix(path, "/") {
@@ -48,7 +40,6 @@ func target(r *http.Request) (path, query string, err error) {
 	return path, query, nil
 }
 
-// param is a key and value of a query, with their escapes.
 type param struct{ key, value string }
 
 // params splits a query. Keys without "=" have the value "", as in the fronts.
@@ -64,7 +55,6 @@ func params(query string) []param {
 	return out
 }
 
-// readBody reads at most limit bytes.
 func readBody(r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
 		return nil, refuse(http.StatusRequestEntityTooLarge, "the body is too large")
@@ -126,7 +116,6 @@ func TraceID() string {
 	return fmt.Sprintf("Root=1-%08x-%s", time.Now().Unix(), hex.EncodeToString(b[:]))
 }
 
-// marshal is json.Marshal without HTML escapes.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -137,7 +126,6 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// reply is a decoded response of a function, of any format.
 type reply struct {
 	status            int
 	headers           map[string]string
@@ -146,8 +134,7 @@ type reply struct {
 	body              []byte
 }
 
-// decodeReply decodes a response. A field with a wrong type, such as null, is an error. An ALB responds 502 even to
-// "body": null and to numbers as header values.
+// decodeReply returns an error for a field with a wrong type. An ALB responds 502 even to "body": null.
 func decodeReply(b []byte) (*reply, error) {
 	var doc map[string]json.RawMessage
 	if err := json.Unmarshal(b, &doc); err != nil || doc == nil {

@@ -27,14 +27,12 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// front converts between a client's requests and events.
 type front interface {
 	Event(*http.Request) ([]byte, error)
 	Answer(http.ResponseWriter, *http.Request, []byte) error
 	Refuse(http.ResponseWriter, int)
 }
 
-// serve serves handler behind f. Without f, net/http serves it directly.
 func serve(t testing.TB, f front, handler http.Handler) *httptest.Server {
 	t.Helper()
 	fn := lambdahttp.New(handler, lambdahttp.Options{Log: slog.New(slog.DiscardHandler)})
@@ -61,14 +59,12 @@ func serve(t testing.TB, f front, handler http.Handler) *httptest.Server {
 	return srv
 }
 
-// request is a request as one side sends it, or as the other receives it.
 type request struct {
 	Method, URI string
 	Header      http.Header
 	Body        []byte
 }
 
-// response is a response as one side sends it, or as the other receives it.
 type response struct {
 	Status int
 	Header http.Header
@@ -103,7 +99,6 @@ func do(t testing.TB, addr string, req request) response {
 	return response{resp.StatusCode, resp.Header, body}
 }
 
-// recorder records a request, and sends a fixed response.
 type recorder struct {
 	got  request
 	give response
@@ -117,8 +112,7 @@ func (rec *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(rec.give.Body)
 }
 
-// TestRoundTrip sends random requests through each front. Handlers and clients must see what they would see without it,
-// apart from the front's known changes.
+// Clients and handlers must see the same behind each front, apart from the front's known changes.
 func TestRoundTrip(t *testing.T) {
 	fronts := map[string]front{
 		"alb":        event.ALB{TargetGroupARN: "arn:x"},
@@ -235,7 +229,6 @@ func randomResponse(rng *rand.Rand, front string) response {
 	return resp
 }
 
-// normalise removes the known changes of a front, and no others.
 func normalise(r *request, front string) {
 	path, query, _ := strings.Cut(r.URI, "?")
 	switch front {
@@ -273,7 +266,6 @@ func normalise(r *request, front string) {
 	}
 }
 
-// TestALBEvent compares the whole event of a request with that of AWS.
 func TestALBEvent(t *testing.T) {
 	r := httptest.NewRequest("POST", "/a%2Fb?k=1&k=%202&e&=x", strings.NewReader(`{"a":"<"}`))
 	r.RequestURI = "/a%2Fb?k=1&k=%202&e&=x"
@@ -317,7 +309,6 @@ func TestALBEvent(t *testing.T) {
 	}
 }
 
-// TestALBRefusals: the local program must reject the requests and responses that an ALB rejects.
 func TestALBRefusals(t *testing.T) {
 	long := strings.Repeat("x", 17<<10)
 	fill := http.Header{}
@@ -353,7 +344,6 @@ func TestALBRefusals(t *testing.T) {
 	}
 }
 
-// TestALBAnswers: the local program must accept the same responses of a function as an ALB.
 func TestALBAnswers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer string
@@ -501,7 +491,6 @@ func TestHTTPPaths(t *testing.T) {
 	}
 }
 
-// FuzzALBAnswer: no response of a function may crash the front.
 func FuzzALBAnswer(f *testing.F) {
 	f.Add([]byte(`{"statusCode":200,"multiValueHeaders":{"a":["b"]},"body":"x"}`), false)
 	f.Add([]byte(`{"statusCode":200,"headers":{"a":"b"},"isBase64Encoded":true,"body":"AAE="}`), true)

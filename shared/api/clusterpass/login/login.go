@@ -1,5 +1,4 @@
-// Package login defines the document with the login methods of a gateway, for clients. It is public: it contains no
-// secret, only facts that identity providers publish, too.
+// Package login defines the public document with the login methods of a gateway. It contains no secret.
 package login
 
 // Path is the path of the document in a gateway's URL.

@@ -1,4 +1,4 @@
-// Function is what the tests of the local Lambda run: it does what its request, or its environment, tells it to.
+// Command function is the function in the tests of the local Lambda. Its request and its environment control it.
 package main
 
 import (
@@ -78,7 +78,6 @@ func main() {
 	lambdahttp.Start(mux, lambdahttp.Options{Stream: os.Getenv("MODE") == "stream"})
 }
 
-// who responds with data about the process and its invocation.
 func who(w http.ResponseWriter, r *http.Request) {
 	lc, _ := lambdacontext.FromContext(r.Context())
 	deadline, _ := r.Context().Deadline()
@@ -90,7 +89,6 @@ func who(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// wait says that it has begun, by a file, and waits for another file.
 func wait(w http.ResponseWriter, r *http.Request) {
 	dir := os.Getenv("WAIT_DIR")
 	name := r.URL.Query().Get("name")
@@ -105,7 +103,6 @@ func wait(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, os.Getpid())
 }
 
-// stream writes two parts and then ends as it is told.
 func stream(w http.ResponseWriter, r *http.Request) {
 	for _, part := range []string{"one", "two"} {
 		_, _ = io.WriteString(w, part)
