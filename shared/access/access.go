@@ -1,15 +1,15 @@
 // Package access authorizes requests to the gateway by Kubernetes RBAC.
 //
 // A request to member cluster c is authorized as a verb on clusters/proxy of the group cluster.karmada.io, with the
-// name c. Requests to the gateway's own API are authorized as its own resources. The object store contains ClusterRoles
-// and ClusterRoleBindings. A Policy is a compiled set of them. An Authorizer updates the Policy from a store.
+// name c. The object store contains ClusterRoles and ClusterRoleBindings. A [Policy] is a compiled set of them, which
+// an [Authorizer] updates.
 //
 // Invariants:
 //   - Rules match exactly as in kube-apiserver's RBAC authorizer. A test compares both.
 //   - An object that cannot be read, a missing role or an unknown kind of subject grants nothing.
 //   - No decision is based on a Policy older than MaxAge. If the store is down for longer, decisions fail.
-//   - Members of system:masters may do everything, even with an empty store, except by a pass with limits. Package
-//     identity decides who is a member.
+//   - Members of system:masters may do everything, except by a pass with limits. Package identity decides who is a
+//     member.
 package access
 
 import (
@@ -33,11 +33,9 @@ const (
 // Attributes describe a request for a resource or, if Path is set, for a non-resource path.
 type Attributes struct {
 	Verb string
-	// APIGroup, Resource, Subresource, Namespace and Name identify the resource as in a Kubernetes URL. Namespace is used
-	// only in messages, because a ClusterRoleBinding grants in all namespaces.
+	// Namespace is used only in messages, because a ClusterRoleBinding grants in all namespaces.
 	APIGroup, Resource, Subresource, Namespace, Name string
-	// Path is an unescaped URL path that starts with "/".
-	Path string
+	Path                                             string
 }
 
 // Cluster returns the Attributes of a request to a member cluster. It detects an upgrade by the client's header.
@@ -48,9 +46,8 @@ func Cluster(name, method string, header http.Header) Attributes {
 	}
 }
 
-// Verb returns the verb of a request through a proxy subresource with a name. An upgrade is create, because a GET that
-// switches to WebSocket may open a shell. HEAD and OPTIONS are get. Other methods have the verb "", which only "*"
-// grants.
+// Verb returns the verb of a request to a proxy subresource. An upgrade is create, because a GET that switches to
+// WebSocket may open a shell. Unknown methods have the verb "", which only "*" grants.
 func Verb(method string, upgrade bool) string {
 	if upgrade {
 		return "create"
@@ -91,7 +88,6 @@ func Forbidden(u *identity.User, a Attributes, reason string) *status.Error {
 	return forbidden(a, what)
 }
 
-// forbidden returns a Forbidden error for the resource of a, with a reason.
 func forbidden(a Attributes, reason string) *status.Error {
 	e := &status.Error{Reason: status.Forbidden, Message: "forbidden: " + reason}
 	if a.Path != "" || a.Resource == "" {

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// aggregate returns each role's rules by the role's name. A role with an aggregationRule gets the rules of all roles
-// that it selects, directly or through other such roles. Cycles are allowed.
+// aggregate returns each role's rules by the role's name. Aggregated roles select others directly or through other
+// aggregated roles. Cycles are allowed.
 func aggregate(roles []*rbacv1.ClusterRole) map[string][]rbacv1.PolicyRule {
 	rules := make(map[string][]rbacv1.PolicyRule, len(roles))
 	selects := map[*rbacv1.ClusterRole][]*rbacv1.ClusterRole{}
@@ -37,7 +37,7 @@ func aggregate(roles []*rbacv1.ClusterRole) map[string][]rbacv1.PolicyRule {
 	return rules
 }
 
-// selectRoles returns the roles that match any of the rule's selectors. If one selector is invalid, it returns none.
+// selectRoles returns no roles if one selector is invalid.
 func selectRoles(rule *rbacv1.AggregationRule, roles []*rbacv1.ClusterRole) []*rbacv1.ClusterRole {
 	selectors := make([]labels.Selector, len(rule.ClusterRoleSelectors))
 	for i := range rule.ClusterRoleSelectors {

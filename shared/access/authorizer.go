@@ -12,17 +12,16 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Ages of a Policy. All times are wall-clock times, because the monotonic clock may stop while a process is frozen.
+// Ages of a Policy. They are wall-clock times, because the monotonic clock may stop while a process is frozen.
 const (
-	// A Policy younger than freshFor is used without reading the store.
 	freshFor = time.Second
-	// For a Policy older than waitFrom, a request waits up to patience for the store. For a younger one, the store is read
-	// in the background.
+	// For a Policy older than waitFrom, a request waits up to patience for the store. A younger one, older than freshFor,
+	// is renewed in the background.
 	waitFrom = 3 * time.Second
 	patience = 2 * time.Second
 	// MaxAge is the maximum age of a Policy that is used for decisions.
 	MaxAge = 30 * time.Second
-	// flightTime is the time limit of one read of the store. retryAfter is the pause after a failed read.
+	// flightTime is the deadline of one read of the store. retryAfter is the pause after a failed read.
 	flightTime = 10 * time.Second
 	retryAfter = time.Second
 )
@@ -35,10 +34,8 @@ type Config struct {
 }
 
 // Authorizer decides by the roles and bindings in a store. Changes there are effective within 3 s. While the store is
-// unavailable or slow, it uses the last Policy for up to MaxAge.
-//
-// An Authorizer is safe for concurrent use, and concurrent callers share one read. Its only goroutine is that read,
-// which ends within 10 s, so a process may be frozen at any time.
+// unavailable or slow, it uses the last Policy for up to MaxAge. It is safe for concurrent use. Concurrent callers
+// share one read, which ends within 10 s.
 type Authorizer struct {
 	cfg Config
 
@@ -50,7 +47,6 @@ type Authorizer struct {
 	err     error     // error of the last read
 }
 
-// flight is one read of the store.
 type flight struct {
 	began  time.Time
 	cancel context.CancelFunc
@@ -58,7 +54,7 @@ type flight struct {
 	slow   bool // a request has waited for the read as long as patience; guarded by Authorizer.mu
 }
 
-// NewAuthorizer returns an Authorizer. It reads the store at the first request.
+// NewAuthorizer returns an Authorizer, which reads the store at the first request.
 func NewAuthorizer(cfg Config) *Authorizer {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -69,14 +65,13 @@ func NewAuthorizer(cfg Config) *Authorizer {
 	return &Authorizer{cfg: cfg}
 }
 
-// Authorize returns nil if u may do attrs, and otherwise a *status.Error. Its reason is Forbidden, or StoreUnavailable
-// if the decision is impossible.
+// Authorize returns nil if u may do attrs, and otherwise a *status.Error of reason Forbidden or StoreUnavailable.
 func (a *Authorizer) Authorize(ctx context.Context, u *identity.User, attrs Attributes) error {
 	_, err := a.Decide(ctx, u, attrs)
 	return err
 }
 
-// Decide is like Authorize. It also returns the reason of the decision, for the audit log.
+// Decide is like Authorize, and also returns the reason of the decision for the audit log.
 func (a *Authorizer) Decide(ctx context.Context, u *identity.User, attrs Attributes) (reason string, err error) {
 	p, err := a.Policy(ctx)
 	if err != nil {
@@ -89,7 +84,7 @@ func (a *Authorizer) Decide(ctx context.Context, u *identity.User, attrs Attribu
 	return reason, nil
 }
 
-// Ready reports whether a decision is possible without the store, because the Policy is younger than MaxAge.
+// Ready reports whether the Policy is young enough for a decision without the store.
 func (a *Authorizer) Ready() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,7 +100,6 @@ func (a *Authorizer) Policy(ctx context.Context) (*Policy, error) {
 	return a.waitForPolicy(ctx, called)
 }
 
-// waitForPolicy returns the Policy of a read for a request that began at called.
 func (a *Authorizer) waitForPolicy(ctx context.Context, called time.Time) (*Policy, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, flightTime, errSlow)
 	defer cancel()
@@ -133,7 +127,7 @@ func (a *Authorizer) waitForPolicy(ctx context.Context, called time.Time) (*Poli
 var errSlow = errors.New("the object store does not answer")
 
 // policyOrFlight returns the Policy for a request that began at called, the read to wait for, or an error. If it
-// returns both a Policy and a read, the caller may use the Policy if the read is slow.
+// returns both, the caller may use the Policy if the read is slow.
 func (a *Authorizer) policyOrFlight(ctx context.Context, called time.Time) (*Policy, *flight, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -161,14 +155,14 @@ func (a *Authorizer) policyOrFlight(ctx context.Context, called time.Time) (*Pol
 	return nil, f, nil
 }
 
-// usable reports whether current is young enough for decisions. An age below zero means that the clock was set back.
+// usable reports whether current is young enough. An age below zero means that the clock was set back.
 func (a *Authorizer) usable(now time.Time) bool {
 	age := now.Sub(a.asOf)
 	return a.current != nil && age >= 0 && age < MaxAge
 }
 
-// stalePolicy marks f as slow, so that other requests do not wait for it. It returns the current Policy if it is
-// usable.
+// stalePolicy returns the current Policy if it is usable. It marks f as slow, so that other requests do not wait for
+// it.
 func (a *Authorizer) stalePolicy(f *flight) (*Policy, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -195,7 +189,6 @@ func (a *Authorizer) start(ctx context.Context, now time.Time) *flight {
 	return f
 }
 
-// read updates current from the store. known is the snapshot to start from, or nil.
 func (a *Authorizer) read(ctx context.Context, f *flight, known *snapshot) {
 	defer close(f.done)
 	defer f.cancel()
@@ -222,8 +215,8 @@ func unavailable(err error) error {
 		Message:    "access cannot be decided: the gateway cannot read its roles and bindings; try again"}
 }
 
-// Latest returns a Policy that includes every write completed before the call. It reads the store each time. It is for
-// decisions about writes of roles and bindings, which must use the newest rights.
+// Latest returns a Policy that includes every write completed before the call. It reads the store each time. Decisions
+// about writes of roles and bindings need it.
 func (a *Authorizer) Latest(ctx context.Context) (*Policy, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, flightTime, errSlow)
 	defer cancel()

@@ -22,7 +22,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// faulty is a store that fails or blocks on demand.
 type faulty struct {
 	objects.Store
 	frozen           chan struct{} // if not nil, reads block until it is closed
@@ -97,7 +96,6 @@ func (h *fixture) grant() objects.Object {
 	return h.create("clusterrolebindings/b", bind("ignored", "r", user("ann")))
 }
 
-// authorize returns the reason of the refusal, or "".
 func (h *fixture) authorize() status.Reason {
 	h.t.Helper()
 	err := h.Authorize(h.t.Context(), &identity.User{Name: "ann"}, Cluster("c", "GET", nil))
@@ -208,8 +206,7 @@ func TestStoreHangs(t *testing.T) {
 	})
 }
 
-// TestFrozenWhileReading: a grant that was revoked while the process was frozen during a read is not effective
-// afterwards.
+// A grant that was revoked while the process was frozen during a read is not effective afterwards.
 func TestFrozenWhileReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFixture(t)
@@ -227,7 +224,6 @@ func TestFrozenWhileReading(t *testing.T) {
 	})
 }
 
-// TestClock: a clock that is set back does not make a Policy fresh.
 func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFixture(t)
@@ -286,7 +282,6 @@ func TestBrokenObjectsGrantNothing(t *testing.T) {
 	}
 }
 
-// TestNext: applying the log of changes gives the same result as reading everything.
 func TestNext(t *testing.T) {
 	h := newFixture(t)
 	log := slog.New(slog.DiscardHandler)
@@ -338,7 +333,6 @@ func value(key string, i int) []byte {
 	return data
 }
 
-// TestCompacted: if the store no longer has the log since a snapshot, everything is read again.
 func TestCompacted(t *testing.T) {
 	h := newFixture(t)
 	h.grant()

@@ -11,8 +11,7 @@ import (
 )
 
 // Uncovered returns the parts of rules that u does not have, and so must not grant to others. Each part has one verb
-// and one URL, or one verb, group, resource and at most one name. A rule that grants nothing, e.g. without verbs, is
-// invalid and returned unchanged.
+// and one URL, or one verb, group, resource and at most one name. A rule that grants nothing is returned unchanged.
 func (p *Policy) Uncovered(u *identity.User, rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	if IsMaster(u) {
 		return nil
@@ -33,7 +32,7 @@ func (p *Policy) Uncovered(u *identity.User, rules []rbacv1.PolicyRule) []rbacv1
 	return missing
 }
 
-// atoms splits a rule into rules with one verb and either one URL, or one group, resource and at most one name.
+// atoms splits a rule into the parts that Uncovered describes.
 func atoms(r *rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var out []rbacv1.PolicyRule
 	for _, verb := range r.Verbs {
@@ -79,11 +78,12 @@ func rbac(verb, resource, name string) Attributes {
 	return Attributes{Verb: verb, APIGroup: rbacv1.GroupName, Resource: resource, Name: name}
 }
 
-// MayWriteRole returns nil if u may write the rules of r. old is the current role, or nil. u needs one of:
+// MayWriteRole returns nil if u may write the rules of r, and otherwise a *status.Error. old is the current role, or
+// nil. u needs one of:
 //   - the verb escalate on the role; for a new role it must be granted for all names, as in kube-apiserver
 //   - all rules of r; all rights if r or old has an aggregationRule
 //
-// Errors are *status.Error with reason Forbidden. The caller checks the right to create or update roles.
+// The caller checks the right to create or update roles.
 func (p *Policy) MayWriteRole(u *identity.User, r, old *rbacv1.ClusterRole) error {
 	a := rbac("escalate", "clusterroles", "")
 	if old != nil {
@@ -104,8 +104,8 @@ func (p *Policy) MayWriteRole(u *identity.User, r, old *rbacv1.ClusterRole) erro
 	return nil
 }
 
-// MayWriteBinding returns nil if u may bind the role of b: u has all rules of the role, or the verb bind on it. Errors
-// are *status.Error with reason Forbidden. The caller checks the right to create or update bindings.
+// MayWriteBinding returns nil if u has all rules of the role of b, or the verb bind on it, and otherwise a
+// *status.Error. The caller checks the right to create or update bindings.
 func (p *Policy) MayWriteBinding(u *identity.User, b *rbacv1.ClusterRoleBinding) error {
 	if ok, _ := p.Allowed(u, rbac("bind", "clusterroles", b.RoleRef.Name)); ok && b.RoleRef.Kind == "ClusterRole" &&
 		isRBAC(b.RoleRef.APIGroup) {
@@ -123,7 +123,6 @@ func (p *Policy) MayWriteBinding(u *identity.User, b *rbacv1.ClusterRoleBinding)
 	return nil
 }
 
-// maxEscalations is the maximum number of missing rules in an error message.
 const maxEscalations = 20
 
 func escalation(u *identity.User, missing []rbacv1.PolicyRule) string {

@@ -57,7 +57,6 @@ func TestUncovered(t *testing.T) {
 	}
 }
 
-// mayNotGrantSecrets is kube-apiserver's message for granting secrets without having the right.
 func mayNotGrantSecrets(resource, name, user string) string {
 	return fmt.Sprintf("%s.rbac.authorization.k8s.io %q is forbidden: user %q (groups=[]) is attempting to grant RBAC "+
 		"permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}", resource, name, user)

@@ -15,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// Prefixes of the keys of roles and bindings in the object store. The name follows.
+// Prefixes of the keys of roles and bindings in the object store.
 const (
 	RolePrefix    = "clusterroles/"
 	BindingPrefix = "clusterrolebindings/"
@@ -28,7 +28,6 @@ type Store interface {
 	Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error, progress func(rev uint64)) error
 }
 
-// pageSize is the number of objects in one page of a list.
 const pageSize = 1000
 
 // snapshot is an immutable set of all roles and bindings at one revision of the store.
@@ -39,8 +38,7 @@ type snapshot struct {
 	policy   *Policy
 }
 
-// next returns the current state of the store. It reads the changes since s, or everything if s is nil or too old. If
-// no role or binding was written, the result has the policy of s.
+// next returns the current state of the store. It reads the changes since s, or everything if s is nil or too old.
 func (s *snapshot) next(ctx context.Context, store Store, log *slog.Logger) (*snapshot, error) {
 	rev, err := store.Revision(ctx)
 	if err != nil {
@@ -109,7 +107,7 @@ func load(ctx context.Context, store Store, log *slog.Logger) (*snapshot, error)
 	return n.next(ctx, store, log)
 }
 
-// put applies the write or deletion of an object to n. An object that cannot be read is logged and grants nothing.
+// put applies a write or a deletion. An object that cannot be read grants nothing.
 func (n *snapshot) put(o objects.Object, deleted bool, log *slog.Logger) {
 	var err error
 	if name, ok := strings.CutPrefix(o.Key, RolePrefix); ok {

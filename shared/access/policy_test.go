@@ -41,7 +41,6 @@ subjects:
   name: "system:admin"
 `
 
-// parse compiles YAML documents.
 func parse(t testing.TB, text string) *Policy {
 	t.Helper()
 	var roles []*rbacv1.ClusterRole
@@ -376,8 +375,6 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// BenchmarkAllowed decides among bindings of three shapes: each for its own user, all for one group, and all for one
-// group and one cluster.
 func BenchmarkAllowed(b *testing.B) {
 	for _, n := range []int{10, 1_000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) { benchmarkAllowed(b, n) })
@@ -423,8 +420,7 @@ func benchmarkAllowed(b *testing.B, n int) {
 	})
 }
 
-// TestAllowedAgreesWithKubernetes compares decisions about random roles and bindings with kube-apiserver's evaluation.
-// If it fails, callers have rights that their bindings do not give, or lack some.
+// The reference is kube-apiserver's own evaluation.
 func TestAllowedAgreesWithKubernetes(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -13,7 +13,7 @@ const all = "*"
 // scopeAllows reports whether a credential with scope s may be used for a:
 //   - requests to the clusters of s, with its verbs
 //   - reads of these Cluster objects, with the verb get
-//   - reviews of the caller's own identity and rights (SelfSubjectReview and the like)
+//   - reviews of the caller's own identity and rights
 //   - non-resource paths, with its verbs
 //
 // Everything else is refused, since it could grant more rights.

@@ -18,13 +18,11 @@ func compileScoped() *Policy {
 	)
 }
 
-// limited returns u with a limited pass. Lists are separated by commas.
 func limited(u identity.User, clusters, verbs string) *identity.User {
 	u.Scope = &identity.Scope{Clusters: strings.Split(clusters, ","), Verbs: strings.Split(verbs, ",")}
 	return &u
 }
 
-// TestScope: a limited pass allows only requests that both its scope and RBAC allow, and nothing that could grant more.
 func TestScope(t *testing.T) {
 	p := compileScoped()
 	ann, root := identity.User{Name: "ann"}, identity.User{Name: "root", Groups: []string{Masters}}
@@ -96,7 +94,7 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// TestScopedPassGrantsNothing: a limited pass of a master must not be able to give its rights to others.
+// A limited pass of a master must not be able to give its rights to others.
 func TestScopedPassGrantsNothing(t *testing.T) {
 	p := compileScoped()
 	root := identity.User{Name: "root", Groups: []string{Masters}}

@@ -1,13 +1,8 @@
-// Package assembly builds a gateway from its configuration. Functions, bridge and local program use it, so that all of
-// them wire the same parts in the same order.
+// Package assembly builds a gateway from its configuration, so that functions, bridge and local program wire the same
+// parts. [Open] opens the stores of an [Env] and returns [Parts], which make the member connections and the gateway.
 //
-//   - [Env] is the configuration that the programs share. Each field is an environment variable.
-//   - [Open] opens the stores and what depends on them alone: [Parts].
-//   - [Parts.NewMembers] connects to member clusters.
-//   - [Parts.NewGateway] adds identity, access and audit log, and what [Options] name.
-//
-// A program that serves the fleet or the gateway's own API adds package fleetconfig or apiconfig. Both have large
-// dependencies, which other functions do not link.
+// Packages fleetconfig and apiconfig add the fleet and the gateway's own API. Both have large dependencies, which other
+// functions do not link.
 package assembly
 
 import (
@@ -33,8 +28,7 @@ import (
 // Env is the configuration that every program with a gateway shares. Programs embed it.
 type Env struct {
 	Auditing
-	Store stores.Address `envconfig:"CLUSTERPASS_STORE" required:"true" desc:"Location of the stores for credentials and objects: dir:PATH or aws:PREFIX." example:"dir:/var/lib/clusterpass"`
-	// ClientCA authenticates people and scripts.
+	Store          stores.Address  `envconfig:"CLUSTERPASS_STORE" required:"true" desc:"Location of the stores for credentials and objects: dir:PATH or aws:PREFIX." example:"dir:/var/lib/clusterpass"`
 	ClientCA       Certificates    `envconfig:"CLUSTERPASS_CLIENT_CA" required:"true" desc:"CA that signs client certificates: PEM, also in base64, or the path of a PEM file." example:"/etc/clusterpass/client-ca.pem"`
 	URL            config.URL      `envconfig:"CLUSTERPASS_URL" desc:"URL of the gateway for clients, without a path. It is the audience of token passes, which are not available without it." example:"https://gateway.example.com"`
 	Authentication Authentication  `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted in addition to client certificates: YAML, or the path of a file. See docs/reference/access.md." example:"/etc/clusterpass/authentication.yaml"`
@@ -50,9 +44,8 @@ type Parts struct {
 	Stores    *stores.Stores
 	Freshness cluster.Freshness // how long data of the stores is cached
 	Log       *slog.Logger
-	// Verifier verifies passes of the callers.
-	Verifier *passes.Verifier
-	Access   *access.Authorizer
+	Verifier  *passes.Verifier
+	Access    *access.Authorizer
 }
 
 // Open opens the stores of env. The log goes to logTo as JSON, and to standard error if logTo is nil.
@@ -87,8 +80,8 @@ func (p *Parts) NewVerifier() *passes.Verifier {
 	})
 }
 
-// NewMembers returns the connections to member clusters. Private clusters are reached through t. If t is nil, they are
-// reached through the tunnel port of the bridge. Call Close when done.
+// NewMembers returns the connections to member clusters. It reaches private clusters through t, or through the tunnel
+// port of the bridge if t is nil. Call Close when done.
 func (p *Parts) NewMembers(t cluster.Tunnel) *cluster.Members {
 	if t == nil {
 		t = p.NewTunnel()
@@ -102,8 +95,7 @@ func (p *Parts) NewMembers(t cluster.Tunnel) *cluster.Members {
 // NewTunnel returns the path to private clusters through the tunnel port of the bridge.
 func (p *Parts) NewTunnel() cluster.Tunnel { return &tunnel.Dialer{Keys: p.Verifier} }
 
-// DialPolicy returns the policy for connections to member clusters. t reaches private clusters; nil means that nothing
-// does.
+// DialPolicy returns the policy for connections to member clusters. If t is nil, private clusters are unreachable.
 func (p *Parts) DialPolicy(t cluster.Tunnel) cluster.DialPolicy {
 	return cluster.DialPolicy{
 		AllowLoopback: p.Env.AllowLoopback,
@@ -132,7 +124,7 @@ type Options struct {
 }
 
 // NewGateway returns a gateway. It fails if the configuration of authentication or of the audit log is invalid. Call
-// Close of the gateway when done.
+// the gateway's Close when done.
 func (p *Parts) NewGateway(ctx context.Context, o Options) (*gateway.Gateway, error) {
 	chain, err := p.Env.chain(o.Peer, p.Verifier)
 	if err != nil {

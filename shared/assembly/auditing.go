@@ -53,7 +53,6 @@ type AuditWebhook string
 // defaultSpool is the spool of an Auditing that was not read from the environment.
 const defaultSpool = 4096
 
-// secretPrefix begins the name of a kubeconfig in the secret store.
 const secretPrefix = "secret:"
 
 // Decode implements envconfig.Decoder.
@@ -66,7 +65,6 @@ func (a *AuditWebhook) Decode(v string) error {
 	return nil
 }
 
-// open returns the webhook of the kubeconfig.
 func (a AuditWebhook) open(ctx context.Context, st *stores.Stores) (audit.Sink, error) {
 	text, err := a.kubeconfig(ctx, st)
 	var parsed *kubeconfig.Config
@@ -88,7 +86,6 @@ func (a AuditWebhook) open(ctx context.Context, st *stores.Stores) (audit.Sink, 
 	}), nil
 }
 
-// kubeconfig reads the kubeconfig from its file or from the secret store.
 func (a AuditWebhook) kubeconfig(ctx context.Context, st *stores.Stores) ([]byte, error) {
 	name, isSecret := strings.CutPrefix(string(a), secretPrefix)
 	if !isSecret {
@@ -101,8 +98,7 @@ func (a AuditWebhook) kubeconfig(ctx context.Context, st *stores.Stores) ([]byte
 	return secret.Value.Reveal(), nil
 }
 
-// open returns the audit log, or nil if none is configured. queue is the number of events that may wait. Call Close of
-// the log when done.
+// open returns the audit log, or nil if none is configured. queue is the number of events that may wait.
 func (a *Auditing) open(ctx context.Context, st *stores.Stores, log *slog.Logger, queue int) (*audit.Log, error) {
 	cfg := audit.Config{
 		Queue: queue, FailClosed: a.AuditFailClosed, UnidentifiedRate: a.UnidentifiedRate, Log: log,
@@ -131,7 +127,6 @@ func (a *Auditing) open(ctx context.Context, st *stores.Stores, log *slog.Logger
 	return nil, nil
 }
 
-// openFile opens the file for audit events, or standard output.
 func (a *Auditing) openFile() (io.Writer, error) {
 	if a.Audit == "-" {
 		return noClose{os.Stdout}, nil

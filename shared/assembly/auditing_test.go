@@ -23,8 +23,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
-// TestAuditWebhookIsConfigured: the kubeconfig of a webhook can be a file, or a secret where a program has no files. A
-// program with one that it cannot use does not start: it would record nothing.
+// A program without files reads the kubeconfig from a secret. A program whose webhook cannot be used must not start: it
+// would record nothing.
 func TestAuditWebhookIsConfigured(t *testing.T) {
 	var received atomic.Int64
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -80,7 +80,6 @@ func TestAuditWebhookIsConfigured(t *testing.T) {
 	}
 }
 
-// TestAuditingEnvironment: a program that starts functions gives them its whole configuration of the audit log.
 func TestAuditingEnvironment(t *testing.T) {
 	a := Auditing{"/a", 3, "secret:b", 7, true, 5}
 	vars := a.Environment()

@@ -20,28 +20,13 @@ import (
 )
 
 // Authentication is the configuration of the credentials that the gateway accepts beside client certificates of its own
-// CA. Its form is a YAML document:
-//
-//	oidc:
-//	- url: https://login.example.com
-//	  audiences: [clusterpass]
-//	  usernameClaim: email
-//	  groupsClaim: groups
-//	awsIAM:
-//	  gatewayID: clusterpass
-//	  regions: [eu-west-1]
-//	  rules:
-//	  - {arn: "arn:aws:iam::111122223333:role/Developer", username: "dev:{{SessionName}}", groups: [dev]}
-//	frontProxy:
-//	  ca: |
-//	    -----BEGIN CERTIFICATE-----
-//	  names: [front-proxy-client]
+// CA. Its form is the YAML document that docs/reference/access.md describes.
 type Authentication struct {
 	text       string
 	bearer     identity.Bearer
 	oidc       *identity.OIDC       // nil for none
 	frontProxy *identity.FrontProxy // without Peer; nil for none
-	frontCA    []byte               // its Roots, PEM
+	frontCA    []byte               // the CA of frontProxy, PEM
 }
 
 type authenticationDocument struct {
@@ -92,7 +77,6 @@ func (a *Authentication) Decode(v string) error {
 // String returns the document, for the environment of another program. It contains no secret.
 func (a *Authentication) String() string { return a.text }
 
-// set replaces the authenticators by those of a document.
 func (a *Authentication) set(doc authenticationDocument) error {
 	if len(doc.OIDC) > 0 {
 		issuers, err := doc.issuers()
@@ -129,7 +113,6 @@ func (a *Authentication) set(doc authenticationDocument) error {
 	return nil
 }
 
-// issuers returns the OIDC issuers of the document.
 func (doc *authenticationDocument) issuers() ([]identity.Issuer, error) {
 	issuers := make([]identity.Issuer, len(doc.OIDC))
 	for i, o := range doc.OIDC {
@@ -148,7 +131,6 @@ func (doc *authenticationDocument) issuers() ([]identity.Issuer, error) {
 	return issuers, nil
 }
 
-// pool returns the certificates of a PEM bundle. It fails if there are none.
 func pool(bundle string) (*x509.CertPool, error) {
 	p := x509.NewCertPool()
 	if !p.AppendCertsFromPEM([]byte(bundle)) {
@@ -157,8 +139,8 @@ func pool(bundle string) (*x509.CertPool, error) {
 	return p, nil
 }
 
-// chain returns all configured authenticators, in the order in which they run. The front proxy is first, because the CA
-// of client certificates did not sign its certificate, and would refuse it.
+// chain returns the authenticators in the order in which they run. X509 would refuse the certificate of a front proxy,
+// which another CA signed, so the front proxy is first.
 func (e *Env) chain(peer identity.Peer, p *passes.Verifier) (identity.Chain, error) {
 	var c identity.Chain
 	if fp := e.Authentication.frontProxy; fp != nil {
@@ -193,8 +175,7 @@ func vouchesFor(roots, ca []byte) bool {
 	return false
 }
 
-// parseCertificates returns the certificates of a PEM bundle. Like x509.CertPool.AppendCertsFromPEM, it skips invalid
-// ones.
+// parseCertificates skips invalid certificates, like x509.CertPool.AppendCertsFromPEM.
 func parseCertificates(bundle []byte) []*x509.Certificate {
 	var out []*x509.Certificate
 	for {

@@ -24,7 +24,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// TestCertificates: an administrator may configure a CA as PEM, in base64, or by the path of a file.
 func TestCertificates(t *testing.T) {
 	ca, err := pki.LoadCA(t.TempDir(), "ca")
 	if err != nil {
@@ -50,7 +49,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// TestFrontProxyCA: if a client certificate were valid as a front proxy, its owner could act as any user.
+// If a client certificate were valid as a front proxy, its owner could act as any user.
 func TestFrontProxyCA(t *testing.T) {
 	ca := func(name string) []byte {
 		t.Helper()
@@ -101,7 +100,6 @@ func TestFrontProxyCA(t *testing.T) {
 	}
 }
 
-// chainOf returns a root CA and an intermediate CA that it signed, in PEM.
 func chainOf(t *testing.T) (root, below []byte) {
 	t.Helper()
 	sign := func(

@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// Certificates is a set of CA certificates. The PEM text and the pool always describe the same certificates, because
-// every constructor sets both. The zero value contains no certificate, and its pool trusts none.
+// Certificates is a set of CA certificates. The zero value contains none, and its pool trusts none.
 type Certificates struct {
 	pool *x509.CertPool
 	pem  []byte
@@ -45,8 +44,7 @@ func (c Certificates) Pool() *x509.CertPool {
 // PEM returns the text from which the certificates were read, and nil for the zero value. Do not change it.
 func (c Certificates) PEM() []byte { return c.pem }
 
-// base64PEM is the beginning of PEM in base64, as in kubeconfigs. It is one line, so a template's parameter can
-// contain it.
+// base64PEM is the beginning of PEM in base64, which is one line, so that a template's parameter can contain it.
 const base64PEM = "LS0tLS1CRUdJTi"
 
 // Decode implements envconfig.Decoder. The value is PEM, PEM in base64, or the path of a PEM file.

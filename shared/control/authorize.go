@@ -25,8 +25,7 @@ func withCaller(ctx context.Context, u *identity.User) context.Context {
 	return request.WithUser(ctx, &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: groupsOf(u), Extra: u.Extra})
 }
 
-// caller returns the caller of a request. Without one, which is a programming error, it returns a user without
-// rights.
+// caller returns a user without rights if the context has no caller, which is a programming error.
 func caller(ctx context.Context) *identity.User {
 	if u, ok := ctx.Value(callerKey{}).(*identity.User); ok {
 		return u
@@ -38,7 +37,6 @@ func caller(ctx context.Context) *identity.User {
 var publicURLs = []string{"/", "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*",
 	"/readyz", "/version", "/version/"}
 
-// isPublic reports whether every authenticated caller may do a.
 func isPublic(a access.Attributes) bool {
 	if a.Path == "" {
 		return a.Verb == "create" && a.Subresource == "" && a.Name == "" &&
@@ -57,7 +55,6 @@ func isPublic(a access.Attributes) bool {
 	return false
 }
 
-// decide returns the reason if the caller may do a, and otherwise a *status.Error.
 func (s *Server) decide(ctx context.Context, a access.Attributes) (reason string, err error) {
 	if isPublic(a) {
 		return "open to every identified caller", nil
@@ -65,7 +62,6 @@ func (s *Server) decide(ctx context.Context, a access.Attributes) (reason string
 	return s.cfg.Access.Decide(ctx, caller(ctx), a)
 }
 
-// attributes converts the API server's attributes of a request into those of package access.
 func attributes(info *request.RequestInfo) access.Attributes {
 	if !info.IsResourceRequest {
 		return access.Attributes{Verb: info.Verb, Path: info.Path}
@@ -79,7 +75,6 @@ func attributes(info *request.RequestInfo) access.Attributes {
 // applyAuthorizer authorizes the second right that one request may need: create, for an apply of a new object.
 type applyAuthorizer struct{ s *Server }
 
-// Authorize implements authorizer.Authorizer.
 func (i applyAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	attrs := access.Attributes{Verb: a.GetVerb(), Path: a.GetPath()}
 	if a.IsResourceRequest() {
@@ -99,19 +94,16 @@ func (i applyAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes)
 	return authorizer.DecisionNoOpinion, "", err
 }
 
-// ConditionsAwareAuthorize implements authorizer.Authorizer.
 func (i applyAuthorizer) ConditionsAwareAuthorize(ctx context.Context,
 	a authorizer.Attributes) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(i.Authorize(ctx, a))
 }
 
-// EvaluateConditions implements authorizer.Authorizer. There are no conditions.
 func (applyAuthorizer) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision,
 	authorizer.ConditionsData) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
-// asAPIError converts an error of the gateway into one of the API server.
 func asAPIError(err error) error {
 	var e *gatewaystatus.Error
 	if !errors.As(err, &e) {

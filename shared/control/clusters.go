@@ -69,7 +69,6 @@ func (s *Server) clusters() (*clusterStore, *status, error) {
 	}), nil
 }
 
-// clusterColumns are those of Karmada, and a few more.
 var clusterColumns = table{
 	{name: "Version", about: "Version of the member's Kubernetes.",
 		cell: clusterCell(func(c *v1alpha1.Cluster) string { return c.Status.KubernetesVersion })},
@@ -106,7 +105,6 @@ var clusterColumns = table{
 	},
 }
 
-// agentCredential returns Reused or "".
 func agentCredential(c *v1alpha1.Cluster) string {
 	if meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.AgentCredentialReused) {
 		return "Reused"
@@ -132,7 +130,7 @@ var (
 	effects    = []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}
 )
 
-// validateCluster validates all fields but spec.kubeconfig, which clusterStore validates.
+// validateCluster leaves spec.kubeconfig to clusterStore.
 func validateCluster(c *v1alpha1.Cluster) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
@@ -160,7 +158,7 @@ func validateCluster(c *v1alpha1.Cluster) field.ErrorList {
 	return append(errs, validateEntries(c, spec)...)
 }
 
-// validateURLs validates spec.apiEndpoint and spec.proxyURL. Its errors contain no password.
+// validateURLs returns errors without passwords.
 func validateURLs(c *v1alpha1.Cluster, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if c.Spec.APIEndpoint != "" {
@@ -181,7 +179,6 @@ func validateURLs(c *v1alpha1.Cluster, spec *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateEntries validates each entry of spec.serviceProxy and spec.taints.
 func validateEntries(c *v1alpha1.Cluster, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, entry := range c.Spec.ServiceProxy {
@@ -202,7 +199,6 @@ func validateEntries(c *v1alpha1.Cluster, spec *field.Path) field.ErrorList {
 	return errs
 }
 
-// validServiceProxy reports whether an entry of spec.serviceProxy can match a path.
 func validServiceProxy(entry string) bool {
 	parts := strings.Split(entry, "/")
 	last := len(parts) - 1

@@ -1,10 +1,9 @@
-// Package control is the gateway's own Kubernetes API. It serves clusters, resource registries, passes, roles,
-// bindings and reviews of the caller. Server embeds the API server of k8s.io/apiserver. The gateway authenticates its
-// callers, and Server authorizes them by package access. The object store contains its objects.
+// Package control is the gateway's own Kubernetes API, in the API server of k8s.io/apiserver. It serves clusters,
+// resource registries, passes, roles, bindings and reviews of the caller. The gateway authenticates the callers of
+// [Server], which authorizes them by package access.
 //
 // Invariants:
-//   - No response contains a stored credential. The credential in a write is stored in the secret store, and the object
-//     contains only its name.
+//   - No response contains a stored credential. The secret store contains it, and the object only the secret's name.
 //   - A change that would send a stored credential elsewhere is only accepted together with the credential.
 //   - The response to the creation of a pass contains the credential of the pass, which is not stored.
 //   - No caller grants rights that it lacks. Roles and bindings need the verbs escalate and bind, as in Kubernetes. A
@@ -55,30 +54,27 @@ type Config struct {
 	Secrets secrets.Store
 	Access  *access.Authorizer
 	Members *cluster.Members
-	// ControlPlane is the cluster that serves the paths that the gateway does not serve itself. "" means none.
+	// ControlPlane is the cluster that serves other paths. "" means none.
 	ControlPlane string
-	// URL is the gateway's URL without a path, for which passes are issued. With "" the gateway issues none. ServerCA is
-	// the CA of the gateway's certificate in PEM; nil means the system's CAs.
+	// URL is the gateway's URL without a path. With "" the gateway issues no passes. ServerCA is the CA of its certificate
+	// in PEM. nil means the system's CAs.
 	URL      string
 	ServerCA []byte
 	// MaxPassTTL bounds the lifetime of a pass. 0 means passes.MaxTTL, which is the maximum.
 	MaxPassTTL time.Duration
 	// PassSigner signs passes of the form token. nil means the keys of the secret store.
 	PassSigner passes.Signer
-	// Probe, if not nil, checks a cluster and records the result in its status. A GET of a cluster by name calls it at
-	// intervals.
+	// Probe checks a cluster and records the result in its status. A GET of a cluster calls it at intervals. Optional.
 	Probe func(ctx context.Context, name string) (ready bool, err error)
 	// Authentication is the YAML document of the accepted credentials. Its login methods are public.
 	Authentication string
 	Log            *slog.Logger // nil means slog.Default()
 }
 
-// issuer returns the issuer of passes of the form token.
 func (c *Config) issuer() *passes.Issuer {
 	return &passes.Issuer{Objects: c.Objects, Secrets: c.Secrets, URL: c.URL, Signer: c.PassSigner}
 }
 
-// publishTimeout limits how long PublishKeys waits for the stores.
 const publishTimeout = 5 * time.Second
 
 // PublishKeys publishes the keys that verify passes. It only logs an error, because the creation of the next pass tries
@@ -91,18 +87,15 @@ func (s *Server) PublishKeys(ctx context.Context) {
 	}
 }
 
-// machineryLog sets the log of k8s.io/apiserver, which is global, to that of the first Server.
+// machineryLog guards the log of k8s.io/apiserver, which is global: the first Server sets it.
 var machineryLog sync.Once
 
-// warnings drops records below the level of a warning.
 type warnings struct{ slog.Handler }
 
-// Enabled implements slog.Handler.
 func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
 }
 
-// requestTimeout bounds every request except watches.
 const requestTimeout = 25 * time.Second
 
 // Server is the API. It is safe for concurrent use. Its goroutines end with their requests.
@@ -183,7 +176,6 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// groups returns the API groups with the storage of their resources.
 func (s *Server) groups() ([]*genericapiserver.APIGroupInfo, error) {
 	clusters, clusterStatus, err := s.clusters()
 	if err != nil {
@@ -279,7 +271,6 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, c *gateway.APICal
 	return "", err
 }
 
-// serves reports whether the gateway itself serves a request, and not the control-plane cluster.
 func (s *Server) serves(info *request.RequestInfo) bool {
 	if info.IsResourceRequest {
 		return s.own[info.APIGroup+"/"+info.APIVersion+"/"+info.Resource]
@@ -287,12 +278,10 @@ func (s *Server) serves(info *request.RequestInfo) bool {
 	return s.own["/"+strings.Trim(info.Path, "/")]
 }
 
-// apiVersion is the Kubernetes version of the embedded API server.
 type apiVersion struct {
 	basecompatibility.EffectiveVersion
 }
 
-// Info implements basecompatibility.EffectiveVersion.
 func (v apiVersion) Info() *version.Info {
 	info := v.EffectiveVersion.Info()
 	info.GitVersion = fmt.Sprintf("v%s.%s.0+clusterpass", info.Major, info.Minor)
@@ -300,15 +289,13 @@ func (v apiVersion) Info() *version.Info {
 	return info
 }
 
-// flusher adds the interfaces to a ResponseWriter that the API server expects by type assertion.
+// flusher adds interfaces that the API server expects by type assertion.
 type flusher struct{ http.ResponseWriter }
 
-// Unwrap returns the wrapped writer for http.ResponseController.
 func (f flusher) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
-// Flush implements http.Flusher.
 func (f flusher) Flush() { _ = http.NewResponseController(f.ResponseWriter).Flush() } // a function does not support it
 
-// CloseNotify implements http.CloseNotifier. Without it the API server never flushes. Contexts report closed
-// connections instead.
+// CloseNotify returns no channel, since contexts report closed connections. Without the method the API server never
+// flushes.
 func (flusher) CloseNotify() <-chan bool { return nil }

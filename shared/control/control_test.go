@@ -29,8 +29,7 @@ import (
 const pods = `{apiVersion: search.karmada.io/v1alpha1, kind: ResourceRegistry, metadata: {name: %s, labels: {of: %s}},
 spec: {targetCluster: {}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}}`
 
-// TestNoUpdateIsLost: an update through one gateway must never silently overwrite one through another. The loser gets a
-// conflict and retries.
+// An update through one gateway must never silently overwrite one through another.
 func TestNoUpdateIsLost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -79,7 +78,6 @@ func TestNoUpdateIsLost(t *testing.T) {
 	t.Logf("%d conflicts", conflicts.Load())
 }
 
-// TestConcurrentPatchesMerge: patches by several users at once must all be in the object in the end.
 func TestConcurrentPatchesMerge(t *testing.T) {
 	h := newInstallation(t)
 	one, two := h.gateway(), h.gateway()
@@ -115,7 +113,6 @@ func TestConcurrentPatchesMerge(t *testing.T) {
 	}
 }
 
-// nextEvent returns the next event of w that is not a bookmark.
 func nextEvent(t *testing.T, w watch.Interface) watch.Event {
 	t.Helper()
 	for {
@@ -165,7 +162,6 @@ func TestWatch(t *testing.T) {
 	if e := nextEvent(t, filtered); e.Type != watch.Added {
 		t.Errorf("%+v", e)
 	}
-	// A change that ends a match of the selector is a deletion for that watch, and a modification for others.
 	red, err := otherClient.Patch(ctx, "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"of":"red"}}}`),
 		metav1.PatchOptions{})
 	if err != nil {
@@ -187,8 +183,7 @@ func TestWatch(t *testing.T) {
 	expectResumable(t, client, created.GetResourceVersion())
 }
 
-// expectResumable fails the test unless a watch from a version of the object returns its modification and deletion. A
-// watch from an unknown version must fail with 410.
+// expectResumable also checks that a watch from an unknown version fails with 410.
 func expectResumable(t *testing.T, client dynamic.ResourceInterface, version string) {
 	t.Helper()
 	ctx := testContext(t)
@@ -211,7 +206,7 @@ func expectResumable(t *testing.T, client dynamic.ResourceInterface, version str
 	}
 }
 
-// TestWatchList: without the bookmark after the initial events, informers with streaming lists never become ready.
+// Without the bookmark after the initial events, informers with streaming lists never become ready.
 func TestWatchList(t *testing.T) {
 	d := newInstallation(t).gateway()
 	ctx := testContext(t)
@@ -293,8 +288,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestServiceProxyForms: an administrator must get an error for an entry that can never match, because it would allow
-// nothing.
+// An entry that can never match would allow nothing, so an administrator must get an error.
 func TestServiceProxyForms(t *testing.T) {
 	d := newInstallation(t).gateway()
 	client := d.dynamic(d.master()).Resource(clusterGVR)
@@ -324,7 +318,7 @@ spec: {syncMode: Push, serviceProxy: [%q]}}`, entry)),
 	}
 }
 
-// TestProbeOnGet: without the bridge, kubectl get of a cluster must still show whether the cluster is reachable.
+// Without the bridge, kubectl get of a cluster must still show whether the cluster is reachable.
 func TestProbeOnGet(t *testing.T) {
 	d := newInstallation(t).gatewayWith(func(c *control.Config) {
 		c.Probe = (&health.Prober{Objects: c.Objects, Members: c.Members, Log: c.Log}).Probe

@@ -23,9 +23,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// clusterStore is the registry of clusters. It moves the credential of a write from the object into a secret. An object
-// never names a secret that was not written for it. The destination of a credential changes only together with the
-// credential.
+// clusterStore moves the credential of a write from the Cluster into a secret. An object never names a secret that was
+// not written for it. The destination of a credential changes only together with the credential.
 type clusterStore struct {
 	*stored
 	secrets secrets.Store
@@ -34,17 +33,15 @@ type clusterStore struct {
 	log     *slog.Logger
 }
 
-// cleanupTimeout bounds the deletion of secrets after a write. A cancelled request does not end it.
+// cleanupTimeout bounds the deletion of secrets after a write, which a cancelled request does not end.
 const cleanupTimeout = 15 * time.Second
 
-// credential is the credential in one write.
 type credential struct {
 	value  secrets.Value
 	secret string   // name of the new secret; "" if the write has none, or if it is stored already
 	stored []string // names of the secrets that the attempts of the write stored
 }
 
-// Create implements rest.Creater.
 func (c *clusterStore) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc,
 	opts *metav1.CreateOptions) (runtime.Object, error) {
 	cred, cluster := &credential{}, obj.(*v1alpha1.Cluster)
@@ -58,7 +55,6 @@ func (c *clusterStore) Create(ctx context.Context, obj runtime.Object, validate 
 	return out, c.deleteUnused(ctx, cred, cluster.Name, nil, err)
 }
 
-// Update implements rest.Updater.
 func (c *clusterStore) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo,
 	createValidation rest.ValidateObjectFunc,
 	updateValidation rest.ValidateObjectUpdateFunc, forceCreate bool, opts *metav1.UpdateOptions) (runtime.Object,
@@ -88,8 +84,8 @@ func (c *clusterStore) Update(ctx context.Context, name string, info rest.Update
 	return out, created, c.deleteUnused(ctx, cred, name, before, err)
 }
 
-// extractCredential moves the credential out of obj, and rejects changes that need one. before is the stored cluster,
-// or nil.
+// extractCredential moves the credential out of obj, and rejects changes that need one. before is nil for a new
+// cluster.
 func (c *clusterStore) extractCredential(ctx context.Context, cred *credential, obj, before *v1alpha1.Cluster) error {
 	data := []byte(obj.Spec.Kubeconfig)
 	obj.Spec.Kubeconfig = ""
@@ -110,7 +106,7 @@ func (c *clusterStore) extractCredential(ctx context.Context, cred *credential, 
 const needsCredential = "needs the credential again: give the cluster's kubeconfig in spec.kubeconfig"
 
 // checkWithoutCredential rejects changes that would send a stored credential elsewhere, or give its power to other
-// users. It keeps the endpoint and the secret's name of before if obj lacks them.
+// users. It copies the endpoint and the secret's name of before if obj lacks them.
 func checkWithoutCredential(obj, before *v1alpha1.Cluster) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
@@ -182,7 +178,6 @@ func (c *clusterStore) checkWithCredential(ctx context.Context, cred *credential
 	return nil
 }
 
-// storeSecretAfter returns a validation that stores the secret after everything else about a write is valid.
 func (c *clusterStore) storeSecretAfter(cred *credential, validate rest.ValidateObjectFunc,
 	dryRun []string) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
@@ -203,8 +198,7 @@ func (c *clusterStore) storeSecretAfter(cred *credential, validate rest.Validate
 	}
 }
 
-// deleteUnused deletes the secrets that the stored object does not name: the previous one, and those of failed
-// attempts. It returns err.
+// deleteUnused deletes the previous secret and those of failed attempts. It returns err.
 func (c *clusterStore) deleteUnused(ctx context.Context, cred *credential, name string, before *v1alpha1.Cluster,
 	err error) error {
 	if err == nil && before == nil && len(cred.stored) < 2 || err != nil && len(cred.stored) == 0 {
@@ -216,8 +210,7 @@ func (c *clusterStore) deleteUnused(ctx context.Context, cred *credential, name 
 	if before != nil {
 		candidates = append(candidates, before.OwnSecrets()...)
 	}
-	// A write may have succeeded although its response was lost. Only secrets that the stored object does not name are
-	// deleted.
+	// A write may have succeeded although its response was lost. The stored object shows which secrets are used.
 	now, getErr := c.objects.Get(ctx, v1alpha1.Prefix+name)
 	var named []string
 	switch {
@@ -240,7 +233,6 @@ func (c *clusterStore) deleteUnused(ctx context.Context, cred *credential, name 
 	return err
 }
 
-// afterDelete deletes the secrets of a deleted cluster.
 func (c *clusterStore) afterDelete(obj runtime.Object, opts *metav1.DeleteOptions) {
 	if dryrun.IsDryRun(opts.DryRun) {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 )
 
-// Tokens of member clusters. No response and no log may contain one.
+// No response and no log may contain one of these tokens.
 const (
 	firstToken  = "first-credential-of-the-member-0123456789"
 	secondToken = "second-credential-of-the-member-0123456789"
@@ -22,7 +22,6 @@ const (
 
 const mergePatch = "application/merge-patch+json"
 
-// credentialTest is a gateway whose responses and log are searched for credentials.
 type credentialTest struct {
 	*installation
 	d      *server
@@ -43,7 +42,6 @@ func newCredentialTest(t *testing.T) *credentialTest {
 	return &credentialTest{h, d, d.dynamic(d.master()).Resource(clusterGVR)}
 }
 
-// write sends a write, and fails the test if the response contains a credential.
 func (c *credentialTest) write(method, path, contentType, body string) (int, string) {
 	c.t.Helper()
 	code, answer := c.d.call(c.d.master(), method, path, contentType, body)
@@ -69,7 +67,6 @@ func (c *credentialTest) doc(spec map[string]any) string {
 	return string(out)
 }
 
-// create creates the cluster m with firstToken, and returns the name of its secret.
 func (c *credentialTest) create() string {
 	c.t.Helper()
 	code, answer := c.write("POST", clusters, "application/json",
@@ -80,7 +77,6 @@ func (c *credentialTest) create() string {
 	return c.onlySecret(firstToken)
 }
 
-// onlySecret returns the name of the only secret, which must contain a token.
 func (c *credentialTest) onlySecret(token string) string {
 	c.t.Helper()
 	all := c.storedSecrets()
@@ -93,7 +89,6 @@ func (c *credentialTest) onlySecret(token string) string {
 	return ""
 }
 
-// TestRejectedWriteStoresNoSecret: a rejected write and a dry run must store no secret.
 func TestRejectedWriteStoresNoSecret(t *testing.T) {
 	c := newCredentialTest(t)
 	for path, body := range map[string]string{
@@ -113,8 +108,7 @@ func TestRejectedWriteStoresNoSecret(t *testing.T) {
 	}
 }
 
-// TestCredentials: a user who may read clusters must never read their credentials. A create with the name of another
-// cluster must change nothing.
+// A create with the name of another cluster must change nothing.
 func TestCredentials(t *testing.T) {
 	c := newCredentialTest(t)
 	secret := c.create()
@@ -142,8 +136,7 @@ func TestCredentials(t *testing.T) {
 	c.onlySecret(firstToken)
 }
 
-// TestChangesNeedTheCredential: a change that sends the credential elsewhere, or gives its power to others, must need
-// the credential.
+// A change must not send the credential elsewhere, or give its power to others.
 func TestChangesNeedTheCredential(t *testing.T) {
 	c := newCredentialTest(t)
 	secret := c.create()
@@ -172,7 +165,6 @@ func TestChangesNeedTheCredential(t *testing.T) {
 	}
 	c.onlySecret(firstToken)
 
-	// Without a stored object, no proxy or user may be set for a secret that is stored later or still cached.
 	if err := c.client.Delete(testContext(t), "m", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -187,8 +179,8 @@ func TestChangesNeedTheCredential(t *testing.T) {
 	}
 }
 
-// TestCredentialIsReplaced: a change with the credential must be accepted. It must delete the previous secret, as the
-// deletion of the cluster must delete the last one.
+// A change with the credential must delete the previous secret, as the deletion of the cluster must delete the last
+// one.
 func TestCredentialIsReplaced(t *testing.T) {
 	c := newCredentialTest(t)
 	ctx := testContext(t)
@@ -206,7 +198,6 @@ func TestCredentialIsReplaced(t *testing.T) {
 	if secondSecret == firstSecret {
 		t.Error("another credential has the name of the one before")
 	}
-	// The same write again changes nothing.
 	for _, contentType := range []string{mergePatch, "application/strategic-merge-patch+json"} {
 		code, answer := c.write("PATCH", clusters+"/m", contentType, string(patch))
 		if code != http.StatusOK || c.onlySecret(secondToken) != secondSecret {
@@ -232,7 +223,7 @@ func TestCredentialIsReplaced(t *testing.T) {
 	}
 }
 
-// TestSecretOfGeneratedName: the name of a secret must begin with the generated name of its cluster, which owns it.
+// The name of a secret must begin with the generated name of its cluster, which owns it.
 func TestSecretOfGeneratedName(t *testing.T) {
 	c := newCredentialTest(t)
 	unnamed := strings.Replace(c.doc(map[string]any{"kubeconfig": kubeconfig("https://one.example:6443", firstToken)}),
@@ -243,8 +234,7 @@ func TestSecretOfGeneratedName(t *testing.T) {
 	}
 }
 
-// TestConcurrentCredentialWrites: concurrent writes and deletions of a cluster must leave no secret that no cluster
-// names.
+// Concurrent writes and deletions of a cluster must leave no secret that no cluster names.
 func TestConcurrentCredentialWrites(t *testing.T) {
 	h := newInstallation(t)
 	d := h.gateway()

@@ -19,10 +19,8 @@ import (
 	gatewaystatus "github.com/clusterpass/clusterpass/shared/status"
 )
 
-// aggregatedType is the media type of discovery in one document.
 const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// acceptsAggregated reports whether a client of discovery prefers one document for all groups.
 func acceptsAggregated(r *http.Request) bool {
 	for accept := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
 		if strings.ReplaceAll(accept, " ", "") == aggregatedType {
@@ -32,14 +30,12 @@ func acceptsAggregated(r *http.Request) bool {
 	return false
 }
 
-// isBuiltin reports whether a group version is one of Kubernetes' own, which the control-plane cluster serves as
-// well.
+// isBuiltin reports whether the control-plane cluster, like any Kubernetes cluster, serves the group version as well.
 func (*Server) isBuiltin(groupVersion string) bool {
 	return slices.Contains([]string{rbacGroup.String(), authnGroup.String(), authzGroup.String()}, groupVersion)
 }
 
-// serveDiscovery serves the discovery and OpenAPI of the gateway. It merges those of the control-plane cluster, if
-// the caller may read them.
+// serveDiscovery merges discovery and OpenAPI with those of the control-plane cluster, if the caller may read them.
 func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) error {
 	path := "/" + strings.Trim(r.URL.Path, "/")
 	parts := strings.Split(path[1:], "/")
@@ -81,7 +77,6 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) error {
 	case path == "/openapi/v2":
 		return s.openAPIv2(w, r)
 	case s.isBuiltin(strings.TrimPrefix(path, "/openapi/v3/apis/")):
-		// The cluster's document also describes the gateway's own kinds.
 		if clusterDoc := s.clusterDocument(w, r, nil, r.Header.Values("Accept")...); clusterDoc != nil {
 			clusterDoc.send(w)
 			return nil
@@ -91,7 +86,6 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// index is the document at /openapi/v3.
 type index struct {
 	Paths map[string]any `json:"paths"`
 }
@@ -113,8 +107,8 @@ func uniteAggregated(own, other *apidiscoveryv2.APIGroupDiscoveryList) {
 		})
 }
 
-// union appends to own the elements of other with a new key. unite merges elements with equal keys. Without unite,
-// those of own stay. The cost is linear, because a cluster can report thousands of kinds.
+// union appends to own the elements of other with a new key. Without unite, elements of own with equal keys stay. The
+// cost is linear, because a cluster can report thousands of kinds.
 func union[T any](own, other []T, key func(T) string, unite func(own, other *T)) []T {
 	at := make(map[string]int, len(own)+len(other))
 	for i := len(own) - 1; i >= 0; i-- { // the first of equal elements counts
@@ -134,8 +128,7 @@ func union[T any](own, other []T, key func(T) string, unite func(own, other *T))
 	return own
 }
 
-// merge serves the gateway's own document merged with the cluster's. empty replaces the gateway's document if there
-// is none.
+// merge serves the gateway's own document, or empty if there is none, merged with the cluster's.
 func merge[T any](s *Server, w http.ResponseWriter, r *http.Request, accept string, empty T,
 	unite func(own, other *T)) error {
 	doc := empty
@@ -161,16 +154,14 @@ func merge[T any](s *Server, w http.ResponseWriter, r *http.Request, accept stri
 	return nil
 }
 
-// ownDocument returns the gateway's own response.
 func (s *Server) ownDocument(r *http.Request, accept string) *document {
 	doc := &document{header: http.Header{}}
 	s.handler.ServeHTTP(doc, documentRequest(r, accept))
 	return doc
 }
 
-// clusterDocument returns the cluster's document as the caller sees it. It returns nil if the caller may not read it,
-// or if read, when not nil, fails. Any other failure adds a warning to the response, which still describes the
-// gateway's own kinds.
+// clusterDocument returns the cluster's document as the caller sees it. It returns nil if the caller may not read it.
+// It also returns nil, and adds a warning to the response, if the request or read fails. read may be nil.
 func (s *Server) clusterDocument(w http.ResponseWriter, r *http.Request, read func(body []byte) error,
 	accept ...string) *document {
 	name := s.cfg.ControlPlane
@@ -196,7 +187,6 @@ func (s *Server) clusterDocument(w http.ResponseWriter, r *http.Request, read fu
 	return nil
 }
 
-// requestDocument sends a request to the control-plane cluster, if the caller may.
 func (s *Server) requestDocument(ctx context.Context, w http.ResponseWriter, r *http.Request, name string) (err error) {
 	defer func() { // a response that breaks off panics
 		if p := recover(); p != nil {
@@ -220,7 +210,6 @@ func (s *Server) requestDocument(ctx context.Context, w http.ResponseWriter, r *
 	})
 }
 
-// documentRequest returns a copy of r that gets a document of the accepted types.
 func documentRequest(r *http.Request, accept ...string) *http.Request {
 	r = r.Clone(r.Context())
 	r.Method, r.Body, r.ContentLength = http.MethodGet, http.NoBody, 0
@@ -228,28 +217,23 @@ func documentRequest(r *http.Request, accept ...string) *http.Request {
 	return r
 }
 
-// maxDocument bounds a document of the cluster. A cluster with many custom resources has a document of some
-// megabytes.
+// maxDocument bounds a document of the cluster. With many custom resources it has some megabytes.
 const maxDocument = 64 << 20
 
-// document is an http.ResponseWriter that buffers the response.
 type document struct {
 	header http.Header
 	code   int
 	body   bytes.Buffer
 }
 
-// Header implements http.ResponseWriter.
 func (d *document) Header() http.Header { return d.header }
 
-// WriteHeader implements http.ResponseWriter.
 func (d *document) WriteHeader(code int) {
 	if d.code == 0 && code >= http.StatusOK {
 		d.code = code
 	}
 }
 
-// Write implements http.ResponseWriter.
 func (d *document) Write(p []byte) (int, error) {
 	d.WriteHeader(http.StatusOK)
 	if d.body.Len()+len(p) > maxDocument {
@@ -259,7 +243,6 @@ func (d *document) Write(p []byte) (int, error) {
 	return d.body.Write(p)
 }
 
-// send writes d as the response.
 func (d *document) send(w http.ResponseWriter) {
 	for _, name := range []string{"Content-Type", "Cache-Control", "Etag", "Expires", "Last-Modified", "Vary"} {
 		if values, ok := d.header[name]; ok {

@@ -14,8 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 )
 
-// TestBadControlPlane: if the control-plane cluster fails, users must still reach the gateway's own kinds, and get a
-// warning.
+// If the control-plane cluster fails, users must still reach the gateway's own kinds, and get a warning.
 func TestBadControlPlane(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"breaks off": func(w http.ResponseWriter, _ *http.Request) {

@@ -39,10 +39,8 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))
 }
 
-// gatewayURL is the configured URL of the gateways.
 const gatewayURL = "https://gateway.example.com"
 
-// installation runs gateways over the same stores.
 type installation struct {
 	*clustertest.Installation
 	t            *testing.T
@@ -55,7 +53,6 @@ func newInstallation(t *testing.T) *installation {
 	return &installation{Installation: clustertest.NewInstallation(t), t: t}
 }
 
-// server is a gateway with its own handles of the installation's stores.
 type server struct {
 	*gatewaytest.Gateway
 	t *testing.T
@@ -63,7 +60,6 @@ type server struct {
 
 func (h *installation) gateway() *server { return h.gatewayWith(func(*control.Config) {}) }
 
-// gatewayWith starts a gateway whose API is configured by configure.
 func (h *installation) gatewayWith(configure func(*control.Config)) *server {
 	h.t.Helper()
 	stores := h.Reopen()
@@ -92,7 +88,6 @@ func (h *installation) gatewayWith(configure func(*control.Config)) *server {
 	}}), h.t}
 }
 
-// config returns a client configuration for d as user.
 func (d *server) config(user string, groups ...string) *rest.Config {
 	d.t.Helper()
 	cert, key, err := d.CA.Client(user, groups)
@@ -105,7 +100,6 @@ func (d *server) config(user string, groups ...string) *rest.Config {
 	}}
 }
 
-// master returns the client configuration of a user with all rights.
 func (d *server) master() *rest.Config { return d.config("root", access.Masters) }
 
 func (d *server) dynamic(cfg *rest.Config) dynamic.Interface {
@@ -122,7 +116,6 @@ func (d *server) dynamic(cfg *rest.Config) dynamic.Interface {
 	return dyn
 }
 
-// call sends one request, and returns the status code and body of the response.
 func (d *server) call(cfg *rest.Config, method, path, contentType, body string) (int, string) {
 	d.t.Helper()
 	client, err := rest.HTTPClientFor(cfg)
@@ -169,7 +162,6 @@ func object(t *testing.T, doc string) *unstructured.Unstructured {
 	return u
 }
 
-// caPEM returns the certificate of a CA.
 var caPEM = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "ca")
 	if err != nil {
@@ -183,12 +175,10 @@ var caPEM = sync.OnceValue(func() []byte {
 	return ca.PEM()
 })
 
-// kubeconfig returns the kubeconfig of a member with that server and token.
 func kubeconfig(server, token string) string {
 	return string(clustertest.Kubeconfig(server, caPEM(), fmt.Sprintf(`{"token":%q}`, token)))
 }
 
-// storedSecrets returns all secrets by name.
 func (h *installation) storedSecrets() map[string]string {
 	h.t.Helper()
 	out := map[string]string{}
@@ -213,7 +203,6 @@ func (h *installation) storedSecrets() map[string]string {
 	return out
 }
 
-// testContext returns a context with the deadline of one test.
 func testContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)

@@ -22,7 +22,7 @@ func loginMethods(authentication string) []byte {
 	return body
 }
 
-// ServePublic implements gateway.API. It serves the configured login methods.
+// ServePublic implements gateway.API for the configured login methods.
 func (s *Server) ServePublic(w http.ResponseWriter, r *http.Request, path string) bool {
 	if path != login.Path || s.login == nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false

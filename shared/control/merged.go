@@ -18,8 +18,7 @@ type mergedOpenAPI struct {
 	mux *http.ServeMux
 }
 
-// openAPIv2 serves the gateway's own OpenAPI v2 document merged with the cluster's. Where both describe a path, the
-// gateway's description wins.
+// openAPIv2 serves a document in which the gateway's description of a path wins over the cluster's.
 func (s *Server) openAPIv2(w http.ResponseWriter, r *http.Request) error {
 	var both *http.ServeMux
 	clusterDoc := s.clusterDocument(w, r, func(body []byte) (err error) {

@@ -31,8 +31,7 @@ import (
 	gatewaystatus "github.com/clusterpass/clusterpass/shared/status"
 )
 
-// passStore is the registry of passes. Creating a pass creates its credential. Only the response to that write contains
-// the credential, which is not stored.
+// passStore is the registry of passes. Only the response to the creation of a pass contains its credential.
 type passStore struct {
 	*stored
 	s      *Server
@@ -112,7 +111,6 @@ func createdBy(p *v1alpha1.Pass) string {
 	}
 }
 
-// validatePass validates a new pass, whose lifetime is at most maxTTL.
 func validatePass(p *v1alpha1.Pass, maxTTL time.Duration) field.ErrorList {
 	var e *passes.FieldError
 	if errors.As(passes.Validate(p, maxTTL), &e) {
@@ -124,7 +122,6 @@ func validatePass(p *v1alpha1.Pass, maxTTL time.Duration) field.ErrorList {
 	return nil
 }
 
-// Create implements rest.Creater.
 func (p *passStore) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc,
 	opts *metav1.CreateOptions) (runtime.Object, error) {
 	if err := p.grant(ctx, obj.(*v1alpha1.Pass)); err != nil {
@@ -135,7 +132,7 @@ func (p *passStore) Create(ctx context.Context, obj runtime.Object, validate res
 	return m.addCredential(ctx, out), err
 }
 
-// Update implements rest.Updater. Server-side apply creates objects by it.
+// Update also creates passes, by server-side apply.
 func (p *passStore) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo,
 	createValidation rest.ValidateObjectFunc,
 	updateValidation rest.ValidateObjectUpdateFunc, forceCreate bool, opts *metav1.UpdateOptions) (runtime.Object,
@@ -189,14 +186,12 @@ func forbidden(why string) error {
 	return asAPIError(gatewaystatus.New(gatewaystatus.Forbidden, "", "%s", "passes.clusterpass.io is forbidden: "+why))
 }
 
-// Limits of a kubeconfig. The response of a function may have 1 MB. A larger response, and the credential with it,
-// would be lost.
+// The response of a function may have 1 MB. A larger kubeconfig would be lost, and the credential with it.
 const (
 	maxContexts = 512 << 10 // bytes of all contexts
 	perContext  = 512       // bytes of one context without the CA, which each has
 )
 
-// minting is the credential of one write that creates a pass.
 type minting struct {
 	store      *passStore
 	dryRun     bool
@@ -244,8 +239,8 @@ func (m *minting) mintAfter(validate rest.ValidateObjectFunc) rest.ValidateObjec
 	}
 }
 
-// addCredential adds the credential to the response of the write that stored its pass. A warning names the field for
-// clients that do not print the response.
+// addCredential adds the credential to the response of the write that stored its pass. The warning is for clients that
+// do not print the response.
 func (m *minting) addCredential(ctx context.Context, out runtime.Object) runtime.Object {
 	if p, ok := out.(*v1alpha1.Pass); ok && p != nil && m.pass != nil && p.UID == m.pass.UID {
 		p.Status.Kubeconfig = string(m.kubeconfig)
@@ -255,7 +250,7 @@ func (m *minting) addCredential(ctx context.Context, out runtime.Object) runtime
 	return out
 }
 
-// issuerOf returns the issuer for the form of a pass, or an error if this gateway issues none of that form.
+// issuerOf returns an error if this gateway issues no passes of that form.
 func (p *passStore) issuerOf(ctx context.Context, pass *v1alpha1.Pass) (*passes.Issuer, error) {
 	refused := func(detail string) error {
 		return apierrors.NewInvalid(schema.GroupKind{Group: v1alpha1.Group, Kind: v1alpha1.PassKind}, pass.Name,
@@ -285,7 +280,6 @@ func (p *passStore) unavailable(err error) error {
 	return apierrors.NewServiceUnavailable("the gateway cannot make the credential now; try again")
 }
 
-// clustersPerPage is how many clusters one read of the store returns.
 const clustersPerPage = 500
 
 // contextsOf returns the clusters of a pass. For * it returns those that the user of the pass may read.

@@ -29,14 +29,12 @@ import (
 
 const passPath = "/apis/clusterpass.io/v1alpha1/passes"
 
-// passDoc returns a pass. fields are further fields of its spec.
 func passDoc(name, fields string) string {
 	return fmt.Sprintf(
 		`{apiVersion: clusterpass.io/v1alpha1, kind: Pass, metadata: {name: %s}, spec: {clusters: ["*"], verbs: [get], %s}}`,
 		name, fields)
 }
 
-// kubeconfigOf returns the credential in the response that created a pass.
 func kubeconfigOf(t *testing.T, obj *unstructured.Unstructured) *clientcmdapi.Config {
 	t.Helper()
 	text, _, _ := unstructured.NestedString(obj.Object, "status", "kubeconfig")
@@ -47,7 +45,7 @@ func kubeconfigOf(t *testing.T, obj *unstructured.Unstructured) *clientcmdapi.Co
 	return kc
 }
 
-// passConfig returns the client configuration of a pass for d, whose address is not the one in the kubeconfig.
+// passConfig replaces the address in the kubeconfig by that of d.
 func (d *server) passConfig(t *testing.T, kc *clientcmdapi.Config) *rest.Config {
 	t.Helper()
 	cfg, err := clientcmd.NewNonInteractiveClientConfig(*kc, "clusterpass", nil, nil).ClientConfig()
@@ -61,7 +59,6 @@ func (d *server) passConfig(t *testing.T, kc *clientcmdapi.Config) *rest.Config 
 	return cfg
 }
 
-// grantRules gives a user of the gateway rules, and waits until they are in force.
 func (d *server) grantRules(t *testing.T, user, rules string) {
 	t.Helper()
 	root := d.dynamic(d.master())
@@ -121,7 +118,6 @@ func newPassTest(t *testing.T) *passTest {
 	return &passTest{h, d, d.dynamic(cfg).Resource(passGVR), warnings}
 }
 
-// create creates a pass of eve for an hour.
 func (p *passTest) create(name string) *unstructured.Unstructured {
 	p.t.Helper()
 	obj, err := p.eve.Create(testContext(p.t), object(p.t, passDoc(name, "ttl: 1h")), metav1.CreateOptions{})
@@ -131,7 +127,6 @@ func (p *passTest) create(name string) *unstructured.Unstructured {
 	return obj
 }
 
-// expectWarnings fails the test unless so many warnings name the field with the credential.
 func (p *passTest) expectWarnings(times int) {
 	p.t.Helper()
 	if len(p.warnings.texts) != times || slices.ContainsFunc(p.warnings.texts, func(text string) bool {
@@ -142,7 +137,6 @@ func (p *passTest) expectWarnings(times int) {
 	p.warnings.texts = nil
 }
 
-// expectRevoked fails the test unless a pass is refused as revoked.
 func (p *passTest) expectRevoked(holder *rest.Config, path string) {
 	p.t.Helper()
 	code, answer := p.d.call(holder, "GET", path, "", "")
@@ -151,7 +145,6 @@ func (p *passTest) expectRevoked(holder *rest.Config, path string) {
 	}
 }
 
-// TestPasses: the creator of a pass must get its credential, and defaults from its own identity.
 func TestPasses(t *testing.T) {
 	p := newPassTest(t)
 	obj, err := p.eve.Create(testContext(t), object(t, passDoc("laptop", "ttl: 1h")),
@@ -189,7 +182,6 @@ func TestPasses(t *testing.T) {
 	}
 }
 
-// TestPassIsShownOnce: only the response that creates a pass may contain its credential.
 func TestPassIsShownOnce(t *testing.T) {
 	p := newPassTest(t)
 	ctx := testContext(t)
@@ -220,7 +212,6 @@ func TestPassIsShownOnce(t *testing.T) {
 		t.Error("the list has the credential")
 	}
 
-	// Applying the response of the create, with its status, must not store the credential.
 	obj := p.create("saved")
 	token = kubeconfigOf(t, obj).AuthInfos["clusterpass"].Token
 	answer, _ := json.Marshal(obj)
@@ -235,7 +226,6 @@ func TestPassIsShownOnce(t *testing.T) {
 	}
 }
 
-// TestPassScope: a pass must reach only its clusters with only its verbs, until it is deleted.
 func TestPassScope(t *testing.T) {
 	p := newPassTest(t)
 	ctx := testContext(t)
@@ -260,7 +250,7 @@ func TestPassScope(t *testing.T) {
 	p.expectRevoked(holder, "/clusters/member1/version")
 }
 
-// TestPassWithFinalizer: a finalizer may keep the object of a deleted pass, but not its credential.
+// A finalizer may keep the object of a deleted pass, but not its credential.
 func TestPassWithFinalizer(t *testing.T) {
 	p := newPassTest(t)
 	doc := strings.Replace(passDoc("held", "ttl: 1h"), "name: held", "name: held, finalizers: [example.com/hold]", 1)
@@ -278,7 +268,7 @@ func TestPassWithFinalizer(t *testing.T) {
 	p.expectRevoked(holder, "/clusters/member2/version")
 }
 
-// TestAppliedPass: server-side apply must create a pass as well, and return the credential once.
+// Server-side apply must return the credential once.
 func TestAppliedPass(t *testing.T) {
 	p := newPassTest(t)
 	apply := func() (*unstructured.Unstructured, error) {
@@ -303,7 +293,7 @@ func TestAppliedPass(t *testing.T) {
 	p.expectWarnings(1) // by the first apply
 }
 
-// TestPassPower: no user may give rights away with a pass that they lack.
+// No user may give rights away with a pass that they lack.
 func TestPassPower(t *testing.T) {
 	h := newInstallation(t)
 	d := h.gateway()
@@ -380,8 +370,7 @@ spec: {clusters: ["*"], verbs: ["*"], form: %s}}`, form, form)), metav1.CreateOp
 	}
 }
 
-// TestPassIsOnRecord: an auditor must find the real creator of a pass in its status, and the pass's name in the audit
-// log.
+// An auditor must find the real creator of a pass in its status, and the pass's name in the audit log.
 func TestPassIsOnRecord(t *testing.T) {
 	h := newInstallation(t)
 	d := h.gateway()
@@ -440,7 +429,6 @@ func TestPassIsOnRecord(t *testing.T) {
 	}
 }
 
-// TestPassLimits: no pass may live longer than the gateway is configured to allow. The error names the limit.
 func TestPassLimits(t *testing.T) {
 	d := newInstallation(t).gatewayWith(func(c *control.Config) { c.MaxPassTTL = 2 * time.Hour })
 	ctx := testContext(t)
@@ -463,13 +451,11 @@ func TestPassLimits(t *testing.T) {
 	}
 }
 
-// warningRecorder collects warnings.
 type warningRecorder struct{ texts []string }
 
-// HandleWarningHeader implements rest.WarningHandler.
 func (w *warningRecorder) HandleWarningHeader(_ int, _, text string) { w.texts = append(w.texts, text) }
 
-// TestPassOfManyClusters: a response that is too large for a function would lose the credential.
+// A response that is too large for a function would lose the credential.
 func TestPassOfManyClusters(t *testing.T) {
 	d := newInstallation(t).gateway()
 	var names []string

@@ -13,8 +13,7 @@ import (
 const (
 	// probeInterval is the minimum interval between two probes of a cluster by requests for it.
 	probeInterval = 30 * time.Second
-	// maxProbed bounds the clusters whose last probe is remembered.
-	maxProbed = 1024
+	maxProbed     = 1024
 )
 
 // probes probes clusters that are requested by name. A nil *probes probes none.
@@ -30,7 +29,6 @@ func newProbes(probe func(context.Context, string) (bool, error)) *probes {
 	return &probes{probe, cache.NewExpiring[string, struct{}](maxProbed, nil)}
 }
 
-// Get implements rest.Getter.
 func (c *clusterStore) Get(ctx context.Context, name string, opts *metav1.GetOptions) (runtime.Object, error) {
 	if p := c.probes; p != nil {
 		if _, ok := p.recent.Get(name); !ok {

@@ -14,10 +14,9 @@ import (
 )
 
 // unquoted is an update whose errors do not quote the request. The API server's own errors about a patch quote the
-// whole document. It may contain a credential, which would appear in the response and in the log.
+// whole document, whose credential would appear in the response and in the log.
 type unquoted struct{ rest.UpdatedObjectInfo }
 
-// UpdatedObject implements rest.UpdatedObjectInfo.
 func (u unquoted) UpdatedObject(ctx context.Context, old runtime.Object) (runtime.Object, error) {
 	obj, err := u.UpdatedObjectInfo.UpdatedObject(ctx, old)
 	return obj, unquote(err)
@@ -52,11 +51,9 @@ func unquote(err error) error {
 	return out
 }
 
-// lastApplied is the annotation in which kubectl apply stores its input.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// redactLastApplied removes credentials from the last-applied annotation of kubectl. Their fields are always named
-// kubeconfig.
+// redactLastApplied removes credentials, which are always in fields named kubeconfig, from the annotation of kubectl.
 func redactLastApplied(obj metav1.Object) {
 	annotations := obj.GetAnnotations()
 	last, ok := annotations[lastApplied]
@@ -72,8 +69,7 @@ func redactLastApplied(obj metav1.Object) {
 	}
 }
 
-// redactKubeconfigs removes every kubeconfig field, and reports whether there was one. It ignores case, because
-// kubectl also stores fields that no API server reads.
+// redactKubeconfigs ignores case, because kubectl also stores fields that no API server reads.
 func redactKubeconfigs(doc any) (found bool) {
 	switch doc := doc.(type) {
 	case map[string]any:

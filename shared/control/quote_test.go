@@ -10,8 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestErrorsQuoteNoDocument: errors about a document with a credential must not quote it, in the response or in the
-// log.
+// A document may contain a credential, which no response and no log may show.
 func TestErrorsQuoteNoDocument(t *testing.T) {
 	h := newInstallation(t)
 	d := h.gateway()
@@ -79,7 +78,6 @@ func TestErrorsQuoteNoDocument(t *testing.T) {
 			}
 		}
 	}
-	// kubectl also stores fields that no API server reads, here with another case.
 	slip := strings.NewReplacer(`"name":"m"`,
 		fmt.Sprintf(`"name":"slip","annotations":{"kubectl.kubernetes.io/last-applied-configuration":%q}`,
 			strings.Replace(good, `"kubeconfig"`, `"KubeConfig"`, 1)), `"kubeconfig"`, `"KubeConfig"`).Replace(good)
@@ -96,7 +94,6 @@ func TestErrorsQuoteNoDocument(t *testing.T) {
 	}
 }
 
-// clusterJSON returns a Cluster named m with that spec.
 func clusterJSON(t *testing.T, spec map[string]any) string {
 	t.Helper()
 	out, err := json.Marshal(map[string]any{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",

@@ -16,14 +16,13 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 )
 
-// guarded is a resource whose writes need more than the verb. authorize decides whether the caller may replace old,
-// or nil, by obj.
+// guarded is a resource whose writes need more than the verb. authorize decides whether the caller may write obj. old
+// is nil for a new object.
 type guarded struct {
 	*stored
 	authorize func(ctx context.Context, obj, old runtime.Object) error
 }
 
-// Create implements rest.Creater.
 func (g *guarded) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc,
 	opts *metav1.CreateOptions) (runtime.Object, error) {
 	if err := g.authorize(ctx, obj, nil); err != nil {
@@ -32,7 +31,6 @@ func (g *guarded) Create(ctx context.Context, obj runtime.Object, validate rest.
 	return g.stored.Create(ctx, obj, validate, opts)
 }
 
-// Update implements rest.Updater.
 func (g *guarded) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo,
 	createValidation rest.ValidateObjectFunc,
 	updateValidation rest.ValidateObjectUpdateFunc, forceCreate bool, opts *metav1.UpdateOptions) (runtime.Object,
@@ -142,7 +140,6 @@ func subjects(kind string) func(runtime.Object) any {
 	}
 }
 
-// validateRole makes the checks of kube-apiserver.
 func validateRole(r *rbacv1.ClusterRole) field.ErrorList {
 	var errs field.ErrorList
 	for i := range r.Rules {
@@ -182,7 +179,6 @@ func validateRule(r *rbacv1.PolicyRule, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateBinding makes the checks of kube-apiserver, and rejects roles of a kind that the gateway does not have.
 func validateBinding(b *rbacv1.ClusterRoleBinding) field.ErrorList {
 	var errs field.ErrorList
 	ref := field.NewPath("roleRef")

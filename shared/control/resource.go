@@ -19,7 +19,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/control/backend"
 )
 
-// resource describes a kind whose objects are in the object store.
 type resource struct {
 	group            schema.GroupVersion
 	plural, singular string
@@ -29,18 +28,16 @@ type resource struct {
 	columns          table
 }
 
-// stored is the registry of a resource, with its short names.
 type stored struct {
 	*registry.Store
 	shortNames []string
 }
 
-// ShortNames implements rest.ShortNamesProvider.
 func (s *stored) ShortNames() []string { return s.shortNames }
 
 type createdKey struct{}
 
-// Create implements rest.Creater. It records the object's name, which may be generated, for the audit log.
+// Create records the object's name, which may be generated, for the audit log.
 func (s *stored) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc,
 	opts *metav1.CreateOptions) (runtime.Object, error) {
 	out, err := s.Store.Create(ctx, obj, validate, opts)
@@ -56,7 +53,6 @@ func (s *stored) Create(ctx context.Context, obj runtime.Object, validate rest.V
 	return out, err
 }
 
-// Update implements rest.Updater.
 func (s *stored) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo,
 	createValidation rest.ValidateObjectFunc,
 	updateValidation rest.ValidateObjectUpdateFunc, forceCreate bool, opts *metav1.UpdateOptions) (runtime.Object,
@@ -64,7 +60,6 @@ func (s *stored) Update(ctx context.Context, name string, info rest.UpdatedObjec
 	return s.Store.Update(ctx, name, unquoted{info}, createValidation, updateValidation, forceCreate, opts)
 }
 
-// store returns the registry of r.
 func (s *Server) store(r resource, shortNames ...string) (*stored, error) {
 	codec := s.codecs.LegacyCodec(r.group) // JSON of the served version
 	gr := schema.GroupResource{Group: r.group.Group, Resource: r.plural}
@@ -91,42 +86,35 @@ func (s *Server) store(r resource, shortNames ...string) (*stored, error) {
 	return &stored{store, shortNames}, err
 }
 
-// status is the status subresource of a resource.
 type status struct{ store *registry.Store }
 
 var _ rest.Patcher = (*status)(nil)
 
-// statusOf returns the status subresource of a store, with its own strategy.
 func statusOf(s *stored, strategy *strategy) *status {
 	store := *s.Store
 	store.UpdateStrategy, store.ResetFieldsStrategy = strategy, strategy
 	return &status{&store}
 }
 
-// New implements rest.Storage.
 func (s *status) New() runtime.Object { return s.store.New() }
 
-// Destroy implements rest.Storage.
 func (*status) Destroy() {}
 
-// Get implements rest.Getter.
 func (s *status) Get(ctx context.Context, name string, opts *metav1.GetOptions) (runtime.Object, error) {
 	return s.store.Get(ctx, name, opts)
 }
 
-// Update implements rest.Updater. It never creates an object.
+// Update never creates an object.
 func (s *status) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo,
 	createValidation rest.ValidateObjectFunc,
 	updateValidation rest.ValidateObjectUpdateFunc, _ bool, opts *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	return s.store.Update(ctx, name, unquoted{info}, createValidation, updateValidation, false, opts)
 }
 
-// GetResetFields implements rest.ResetFieldsStrategy.
 func (s *status) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return s.store.GetResetFields()
 }
 
-// ConvertToTable implements rest.TableConvertor.
 func (s *status) ConvertToTable(ctx context.Context, obj, opts runtime.Object) (*metav1.Table, error) {
 	return s.store.ConvertToTable(ctx, obj, opts)
 }

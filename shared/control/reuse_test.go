@@ -17,8 +17,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 )
 
-// TestTableShowsReusedAgentCredential: an operator must see in kubectl get clusters -o wide that a copy of the
-// agents' credential was used, until the cluster joins again.
+// The table of kubectl get clusters -o wide must show the reuse until the cluster joins again.
 func TestTableShowsReusedAgentCredential(t *testing.T) {
 	h := newInstallation(t)
 	ctx := testContext(t)
@@ -57,7 +56,6 @@ func TestTableShowsReusedAgentCredential(t *testing.T) {
 	}
 }
 
-// cell returns a cell of the table of kubectl get clusters -o wide.
 func (d *server) cell(cluster, column string) any {
 	d.t.Helper()
 	client, err := rest.HTTPClientFor(d.master())

@@ -28,19 +28,14 @@ var (
 	_ rest.SingularNameProvider = (*review)(nil)
 )
 
-// New implements rest.Storage.
 func (r *review) New() runtime.Object { return r.newObject() }
 
-// Destroy implements rest.Storage.
 func (*review) Destroy() {}
 
-// NamespaceScoped implements rest.Scoper.
 func (*review) NamespaceScoped() bool { return false }
 
-// GetSingularName implements rest.SingularNameProvider.
 func (r *review) GetSingularName() string { return r.singular }
 
-// Create implements rest.Creater.
 func (r *review) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc,
 	_ *metav1.CreateOptions) (runtime.Object, error) {
 	if validate != nil {
@@ -51,7 +46,6 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, validate rest.V
 	return obj, r.answer(ctx, obj)
 }
 
-// selfSubjectReview answers with the caller's identity.
 func selfSubjectReview() *review {
 	return &review{"selfsubjectreview", func() runtime.Object { return &authenticationv1.SelfSubjectReview{} },
 		func(ctx context.Context, obj runtime.Object) error {
@@ -70,7 +64,6 @@ func selfSubjectReview() *review {
 		}}
 }
 
-// selfSubjectAccessReview answers whether the caller may make one request.
 func (s *Server) selfSubjectAccessReview() *review {
 	return &review{"selfsubjectaccessreview", func() runtime.Object { return &authorizationv1.SelfSubjectAccessReview{} },
 		func(ctx context.Context, obj runtime.Object) error {
@@ -100,7 +93,6 @@ func (s *Server) selfSubjectAccessReview() *review {
 		}}
 }
 
-// selfSubjectRulesReview answers with all rules of the caller.
 func (s *Server) selfSubjectRulesReview() *review {
 	return &review{"selfsubjectrulesreview", func() runtime.Object { return &authorizationv1.SelfSubjectRulesReview{} },
 		func(ctx context.Context, obj runtime.Object) error {

@@ -20,7 +20,6 @@ type rightsTest struct {
 	root, eve dynamic.Interface
 }
 
-// roleWriter is eve's role, with further verbs for roles and further rules.
 const roleWriter = `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: role-writer},
 rules: [
 {apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles, clusterrolebindings],
@@ -41,21 +40,18 @@ subjects: [{kind: User, name: eve}]}`)
 	return r
 }
 
-// clusterRole returns a role with one verb for one cluster.
 func clusterRole(name, cluster, verb string) string {
 	return fmt.Sprintf(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s}, rules: [
 {apiGroups: [cluster.karmada.io], resources: [clusters/proxy], resourceNames: [%s], verbs: [%s]}]}`,
 		name, cluster, verb)
 }
 
-// roleBinding returns a binding of a role to the user mallory.
 func roleBinding(role string) string {
 	return fmt.Sprintf(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: b-%s},
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s},
 subjects: [{kind: User, name: mallory}]}`, role, role)
 }
 
-// apply applies a role or a binding as root.
 func (r *rightsTest) apply(doc string) {
 	r.t.Helper()
 	obj := object(r.t, doc)
@@ -69,7 +65,6 @@ func (r *rightsTest) apply(doc string) {
 	}
 }
 
-// create creates a role or a binding as eve.
 func (r *rightsTest) create(doc string) error {
 	r.t.Helper()
 	obj := object(r.t, doc)
@@ -81,7 +76,6 @@ func (r *rightsTest) create(doc string) error {
 	return err
 }
 
-// createWhenAllowed creates a role as eve. A change of her rights is in force within seconds.
 func (r *rightsTest) createWhenAllowed(doc string) {
 	r.t.Helper()
 	for {
@@ -94,14 +88,12 @@ func (r *rightsTest) createWhenAllowed(doc string) {
 	}
 }
 
-// patch patches a role as eve.
 func (r *rightsTest) patch(role string, form types.PatchType, patch string) error {
 	r.t.Helper()
 	_, err := r.eve.Resource(roleGVR).Patch(r.ctx, role, form, []byte(patch), metav1.PatchOptions{})
 	return err
 }
 
-// TestWithoutRole: the API must be authorized as that of Kubernetes. A user without a role reads only the discovery.
 func TestWithoutRole(t *testing.T) {
 	d := newInstallation(t).gateway()
 	eve := d.dynamic(d.config("eve"))
@@ -117,7 +109,6 @@ func TestWithoutRole(t *testing.T) {
 	}
 }
 
-// TestRights: a user who may write roles must not grant rights that she lacks.
 func TestRights(t *testing.T) {
 	r := newRightsTest(t)
 	if err := r.create(roleBinding("mine")); err != nil { // the role was created a moment ago
@@ -155,7 +146,6 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestEscalateAndBind: the verbs escalate and bind must allow to grant other rights, as in Kubernetes.
 func TestEscalateAndBind(t *testing.T) {
 	r := newRightsTest(t)
 	r.apply(clusterRole("more", "member1", "create"))
@@ -170,7 +160,6 @@ func TestEscalateAndBind(t *testing.T) {
 	}
 }
 
-// TestDeletedBinding: a deleted binding must end the rights in the gateway, too.
 func TestDeletedBinding(t *testing.T) {
 	r := newRightsTest(t)
 	if err := r.root.Resource(bindingGVR).Delete(r.ctx, "role-writer", metav1.DeleteOptions{}); err != nil {
@@ -189,7 +178,7 @@ func TestDeletedBinding(t *testing.T) {
 	}
 }
 
-// TestInvalidRole: a rule without resources must be rejected, because it would grant nothing.
+// A rule without resources would grant nothing, so it must be rejected.
 func TestInvalidRole(t *testing.T) {
 	d := newInstallation(t).gateway()
 	const doc = `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: bad},

@@ -17,7 +17,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes"
 )
 
-// group is an API group in its one served version.
 type group struct {
 	version  schema.GroupVersion
 	jsonOnly bool // its types have no protobuf
@@ -43,8 +42,8 @@ var (
 	}
 )
 
-// newScheme returns a scheme of the served types only. Each type has one version, which is also its internal version,
-// so nothing is converted.
+// newScheme returns a scheme in which the served version of each type is also its internal version. Nothing is
+// converted.
 func newScheme(maxPassTTL time.Duration) *runtime.Scheme {
 	s := servedScheme(maxPassTTL)
 	for _, g := range servedGroups {
@@ -53,7 +52,6 @@ func newScheme(maxPassTTL time.Duration) *runtime.Scheme {
 	return s
 }
 
-// servedScheme returns a scheme of the types as clients see them.
 func servedScheme(maxPassTTL time.Duration) *runtime.Scheme {
 	s := runtime.NewScheme()
 	v1 := schema.GroupVersion{Version: "v1"}
@@ -91,7 +89,6 @@ func defaultBinding(b *rbacv1.ClusterRoleBinding) {
 // jsonOnly is a serializer without protobuf, which the types of the gateway's own groups do not support.
 type jsonOnly struct{ runtime.NegotiatedSerializer }
 
-// SupportedMediaTypes implements runtime.NegotiatedSerializer.
 func (s jsonOnly) SupportedMediaTypes() []runtime.SerializerInfo {
 	var out []runtime.SerializerInfo
 	for _, info := range s.NegotiatedSerializer.SupportedMediaTypes() {

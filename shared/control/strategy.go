@@ -10,18 +10,15 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// strategy is the write strategy of a resource. All resources are cluster-scoped. An update without a resourceVersion
-// is unconditional.
+// strategy is the write strategy of a cluster-scoped resource. An update without a resourceVersion is unconditional.
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
 	// prepare sets the fields that clients cannot write, before validation. old is nil for a new object.
-	prepare func(ctx context.Context, obj, old runtime.Object)
-	// validate returns the invalid fields. old is nil for a new object.
+	prepare  func(ctx context.Context, obj, old runtime.Object)
 	validate func(obj, old runtime.Object) field.ErrorList
 	// reset contains the fields that prepare overwrites. No field manager owns them.
-	reset map[fieldpath.APIVersion]*fieldpath.Set
-	// createByPut allows a PUT of a missing object.
+	reset       map[fieldpath.APIVersion]*fieldpath.Set
 	createByPut bool
 }
 

@@ -17,10 +17,8 @@ type column struct {
 	cell        func(runtime.Object) any
 }
 
-// table implements rest.TableConvertor.
 type table []column
 
-// age is the last column of Kubernetes' tables.
 var age = column{name: "Age", about: "Time since the object was created.", cell: func(obj runtime.Object) any {
 	m, err := meta.Accessor(obj)
 	if err != nil || m.GetCreationTimestamp().Time.IsZero() {
@@ -29,7 +27,6 @@ var age = column{name: "Age", about: "Time since the object was created.", cell:
 	return duration.HumanDuration(time.Since(m.GetCreationTimestamp().Time))
 }}
 
-// ConvertToTable implements rest.TableConvertor.
 func (t table) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
 	out := &metav1.Table{}
 	row := func(obj runtime.Object) error {

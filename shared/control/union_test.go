@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestUnion: discovery must list every kind once, in order. The cost must be linear: a cluster with thousands of kinds
-// would block the gateway.
+// The cost must be linear: a cluster with thousands of kinds would block the gateway.
 func TestUnion(t *testing.T) {
 	type named struct{ name, of string }
 	keyCalls := 0

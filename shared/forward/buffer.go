@@ -5,8 +5,7 @@ import "sync"
 const (
 	// smallBuffer is the size in bytes of the buffer of an idle stream. Thousands of streams may be idle.
 	smallBuffer = 4 << 10
-	// shrinkBelow is the size in bytes of a read below which a large buffer is given up. It exceeds a frame and a TLS
-	// record.
+	// A read below shrinkBelow bytes, the size of a full TLS record, releases the large buffer.
 	shrinkBelow = 16 << 10
 )
 
@@ -17,7 +16,6 @@ type buffer struct{ small, large *[]byte }
 
 func newBuffer() *buffer { return &buffer{small: smallBuffers.Get().(*[]byte)} }
 
-// space returns the slice for the next read.
 func (b *buffer) space() []byte {
 	if b.large != nil {
 		return *b.large
@@ -36,7 +34,6 @@ func (b *buffer) recordRead(n int) {
 	}
 }
 
-// release returns the buffer to its pool.
 func (b *buffer) release() {
 	b.recordRead(0)
 	smallBuffers.Put(b.small)

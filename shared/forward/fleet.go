@@ -7,15 +7,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// FleetCall is one request to the fleet.
+// FleetCall is one request to the fleet. Recorder is optional.
 type FleetCall struct {
 	route.Request
-	User *identity.User
-	// Recorder records the clusters that the request reads from or is about to write to. Optional.
+	User     *identity.User
 	Recorder ClusterRecorder
 }
 
-// ClusterRecorder records which clusters a request to the fleet reaches.
+// ClusterRecorder records the clusters that a fleet request reads from or is about to write to.
 type ClusterRecorder interface {
 	RecordClusters(names ...string)
 }

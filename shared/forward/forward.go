@@ -1,8 +1,7 @@
 // Package forward forwards one request to one member cluster and copies the response back.
 //
 // Invariants:
-//   - Path, query and bodies arrive unchanged. Bodies are streamed in both directions and never decompressed. Errors of
-//     the member pass unchanged.
+//   - Path, query and bodies arrive unchanged. Bodies are streamed in both directions and never decompressed.
 //   - A client's headers about identity or proxies never reach a member. The identity comes from the caller's User and
 //     the cluster's identity mode. If it cannot be conveyed, the request is refused.
 //   - A response that is cut off by the member is cut off for the client too (http.ErrAbortHandler).
@@ -33,38 +32,34 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Call is one request to one member.
+// Call is one request to one member. Renewer, Fallback and Observer are optional.
 type Call struct {
 	route.Request
 	User   *identity.User // nil only for Bearer
 	Member *cluster.Member
-	// Bearer is the caller's own token. It is set and sent only for a Member with identity passthrough.
-	Bearer string
-	// Renewer replaces a credential that the member refuses. Optional.
-	Renewer Renewer
-	// Fallback serves the request if the member does not switch protocols. Optional.
+	// Bearer is the caller's own token. It is set only for a Member with identity passthrough.
+	Bearer   string
+	Renewer  Renewer
 	Fallback Fallback
-	// Observer is called when the member's response headers have arrived. Optional.
 	Observer ResponseObserver
 }
 
-// Renewer replaces credentials. cluster.Members implements it.
+// Renewer replaces credentials that a member refuses. cluster.Members implements it.
 type Renewer interface {
-	// Renew returns the Member with a newer credential than old's, or nil if there is none. sent is the header of the
-	// refused request.
+	// Renew returns the Member with a newer credential than old's, or nil. sent is the header of the refused request.
 	Renew(ctx context.Context, old *cluster.Member, sent http.Header) (*cluster.Member, error)
 }
 
-// ResponseObserver is called before anything of a member's response is sent to the client.
+// ResponseObserver is called when a member's response headers have arrived, before the client receives anything.
 type ResponseObserver interface {
-	// ObserveResponse receives the status code of the response. Its error is returned instead of the response.
+	// An error of ObserveResponse replaces the response.
 	ObserveResponse(code int) error
 }
 
 // Fallback serves a request in another form if the member does not switch protocols.
 type Fallback interface {
-	// ServeRefused serves the request, unless it returns false and no error. Then resp is sent to the client, so its body
-	// must be unread. by is the Member that responded, possibly with a renewed credential.
+	// ServeRefused serves the request, or returns false and no error. Then resp is sent to the client, so its body must be
+	// unread. by is the Member that responded, possibly with a renewed credential.
 	ServeRefused(resp *http.Response, by *cluster.Member) (done bool, err error)
 }
 
@@ -92,13 +87,13 @@ func Do(w http.ResponseWriter, r *http.Request, c Call) error {
 }
 
 // Open sends a request that is no upgrade and returns the member's response. The caller closes its body and follows no
-// redirect. Errors are those of Do. The context of r covers the reading of the body, too.
+// redirect. Errors are those of Do. The context of r also covers the reading of the body.
 func Open(r *http.Request, c Call) (*http.Response, error) {
 	resp, _, err := open(r, c, "")
 	return resp, err
 }
 
-// open sends the request and calls the Observer. It returns the Call that the response belongs to.
+// open also calls the Observer. It returns the Call that the response belongs to.
 func open(r *http.Request, c Call, protocol string) (*http.Response, Call, error) {
 	resp, c, err := sendOrRenew(r, c, protocol)
 	if err == nil && c.Observer != nil {
@@ -112,8 +107,7 @@ func open(r *http.Request, c Call, protocol string) (*http.Response, Call, error
 	return resp, c, nil
 }
 
-// sendOrRenew sends the request, twice if the member's credential was rotated. It returns the Call that the response
-// belongs to.
+// sendOrRenew sends the request, twice if the member's credential was rotated.
 func sendOrRenew(r *http.Request, c Call, protocol string) (*http.Response, Call, error) {
 	r, err := bufferSmallBody(r)
 	if err != nil {
@@ -124,7 +118,6 @@ func sendOrRenew(r *http.Request, c Call, protocol string) (*http.Response, Call
 		return resp, c, err
 	}
 	if c.Renewer != nil && canRetry(r, c) {
-		// The credential may have been rotated since it was read.
 		if m, err := c.Renewer.Renew(r.Context(), c.Member, resp.Request.Header); m != nil && err == nil {
 			_ = resp.Body.Close()
 			c.Member = m
@@ -138,8 +131,7 @@ func sendOrRenew(r *http.Request, c Call, protocol string) (*http.Response, Call
 }
 
 // isCredentialRefused reports whether the member rejected the gateway's credential. An application behind a proxy
-// subresource may return a 401 of its own, which the client must see. There, only a metav1.Status counts as the API
-// server's.
+// subresource may return a 401 of its own, which the client must see. There, only a metav1.Status counts.
 func isCredentialRefused(resp *http.Response, c Call) bool {
 	if resp.StatusCode != http.StatusUnauthorized || c.Bearer != "" {
 		return false
@@ -163,27 +155,23 @@ func isCredentialRefused(resp *http.Response, c Call) bool {
 		st.Reason == metav1.StatusReasonUnauthorized
 }
 
-// smallStatus is the maximum size in bytes of an API server's Status for a 401.
 const smallStatus = 4 << 10
 
-// isProxied reports whether the member passes requests for a resource to an application behind it.
 func isProxied(res route.Resource) bool {
 	return res.Subresource == "proxy" || res.Verb == "proxy"
 }
 
-// credentialRefused returns the error for a member that rejects the gateway's credential. It is no 401, because that
-// would make clients discard their own credentials, which are valid.
+// credentialRefused is no 401, because that would make clients discard their own credentials, which are valid.
 func credentialRefused(c Call) error {
 	name := c.Member.Cluster.Name
 	return status.New(status.CredentialRefused, name,
 		"cluster %q refuses the gateway's credential; its administrator must register it again", name)
 }
 
-// smallBody is the maximum size in bytes of a body that is buffered, so that it can be sent again.
 const smallBody = 256 << 10
 
-// bufferSmallBody reads a small body of r into memory and sets GetBody. net/http then repeats a request that the member
-// provably did not begin, as after kube-apiserver's GOAWAY. Do and Open repeat requests that canRetry allows.
+// bufferSmallBody buffers a small body and sets GetBody. net/http then repeats a request that the member provably did
+// not begin, as after kube-apiserver's GOAWAY. Do and Open repeat requests that canRetry allows.
 func bufferSmallBody(r *http.Request) (*http.Request, error) {
 	if r.GetBody != nil || r.ContentLength <= 0 || r.ContentLength > smallBody {
 		return r, nil
@@ -199,8 +187,7 @@ func bufferSmallBody(r *http.Request) (*http.Request, error) {
 }
 
 // ReceiveBody waits for the body of r if it is small, and keeps it in memory. With start it also waits for the first
-// 256 KiB, or the end, of any other body. It returns a request with the same body, or a *status.Error if the body does
-// not arrive. The caller must use the returned request.
+// 256 KiB of any other body. The caller must use the returned request. Errors are *status.Error.
 func ReceiveBody(r *http.Request, start bool) (*http.Request, error) {
 	r, err := bufferSmallBody(r)
 	if err != nil || !start || r.GetBody != nil || r.ContentLength == 0 {
@@ -218,7 +205,6 @@ func ReceiveBody(r *http.Request, start bool) (*http.Request, error) {
 	return r, nil
 }
 
-// bodyError returns the error for a request body that cannot be read.
 func bodyError(err error) error {
 	var late *status.Error
 	if errors.As(err, &late) {
@@ -227,9 +213,8 @@ func bodyError(err error) error {
 	return status.New(status.BadRequest, "", "the body broke off before its end")
 }
 
-// canRetry reports whether a request that failed with 401 may be repeated: its body is buffered, and it was not begun.
-// An API server authenticates before it does anything. An application behind a proxy subresource might not, so only
-// reads are repeated there.
+// canRetry reports whether a request that failed with 401 may be repeated. An API server authenticates before it does
+// anything. An application behind a proxy subresource might not, so only reads are repeated there.
 func canRetry(r *http.Request, c Call) bool {
 	if r.ContentLength != 0 && r.GetBody == nil {
 		return false
@@ -237,7 +222,6 @@ func canRetry(r *http.Request, c Call) bool {
 	return r.Method == http.MethodGet || r.Method == http.MethodHead || !isProxied(c.Resource)
 }
 
-// sendAgain sends a request whose body was consumed, but is buffered.
 func sendAgain(r *http.Request, c Call, protocol string) (*http.Response, error) {
 	if r.GetBody != nil {
 		body, err := r.GetBody()
@@ -250,7 +234,6 @@ func sendAgain(r *http.Request, c Call, protocol string) (*http.Response, error)
 	return send(r, c, protocol)
 }
 
-// send sends the request to the member with the caller's identity and returns the response.
 func send(r *http.Request, c Call, protocol string) (*http.Response, error) {
 	header := requestHeader(r.Header)
 	if err := setIdentity(r.Context(), header, c); err != nil {
@@ -276,7 +259,6 @@ func send(r *http.Request, c Call, protocol string) (*http.Response, error) {
 	return resp, nil
 }
 
-// outgoing builds the request to the member.
 func outgoing(r *http.Request, header http.Header, c Call) *http.Request {
 	u := *c.Member.Server
 	path := c.Route.Path
@@ -303,7 +285,6 @@ func outgoing(r *http.Request, header http.Header, c Call) *http.Request {
 	return out.WithContext(r.Context())
 }
 
-// answer copies the member's response to the client.
 func answer(w http.ResponseWriter, r *http.Request, resp *http.Response, c Call) error {
 	header := responseHeader(resp.Header)
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 && len(resp.Header["Location"]) > 0 {
@@ -328,8 +309,7 @@ func answer(w http.ResponseWriter, r *http.Request, resp *http.Response, c Call)
 	}
 	alive := func() {}
 	if !c.IsStream {
-		// An ordinary response fails if the member sends nothing for stallTimeout. Streams may be idle. The server detects
-		// clients that do not read.
+		// Streams may be idle. The server detects clients that do not read.
 		stalled := time.AfterFunc(stallTimeout, func() { _ = resp.Body.Close() })
 		defer stalled.Stop()
 		alive = func() { stalled.Reset(stallTimeout) }
@@ -352,8 +332,7 @@ var ErrFinished = errors.New("the answer is complete")
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// copyBody copies body to w until its end. It panics with http.ErrAbortHandler if body breaks off, and returns if the
-// client is gone.
+// copyBody panics with http.ErrAbortHandler if body breaks off, and returns if the client is gone.
 func copyBody(ctx context.Context, w io.Writer, body io.Reader, alive func(), flush func() error) {
 	buf := newBuffer()
 	defer buf.release()
@@ -382,7 +361,6 @@ func copyBody(ctx context.Context, w io.Writer, body io.Reader, alive func(), fl
 	}
 }
 
-// upstreamError explains why a member sent no response.
 func upstreamError(ctx context.Context, m *cluster.Member, err error) error {
 	var ended *status.Error
 	if ctxErr := context.Cause(ctx); errors.Is(ctxErr, context.Canceled) || errors.As(ctxErr, &ended) {

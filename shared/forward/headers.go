@@ -16,15 +16,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// hopByHop are the headers of one connection, in addition to those that Connection names (RFC 9110, section 7.6.1).
-// Expect is included because the gateway answers it itself.
+// hopByHop are the headers of one connection, in addition to those that Connection names (RFC 9110, section 7.6.1). The
+// gateway answers Expect itself.
 var hopByHop = map[string]bool{
 	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true,
 	"Proxy-Authorization": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "Expect": true,
 }
 
-// neverForwarded are prefixes of request headers with a meaning for the gateway or for proxies. Clients must not send
-// them to members.
+// neverForwarded are prefixes of request headers with a meaning for the gateway or for proxies.
 var neverForwarded = []string{
 	"Authorization", "Cookie", "Forwarded", "Impersonate-", "X-Remote-", "X-Forwarded-", "X-Real-Ip", "X-Amzn-",
 	"X-Original-",
@@ -32,7 +31,7 @@ var neverForwarded = []string{
 	"Idempotency-Key", "X-Idempotency-Key", // net/http would retry a write that has one
 }
 
-// normalizeName returns the canonical form of a header's name for comparisons. Some servers read "_" as "-".
+// normalizeName returns the canonical form of a header's name. Some servers read "_" as "-".
 func normalizeName(name string) string {
 	return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }
@@ -40,8 +39,8 @@ func normalizeName(name string) string {
 // HasPrefix reports whether a header's name starts with prefix, in any case and with "_" read as "-".
 func HasPrefix(name, prefix string) bool { return strings.HasPrefix(normalizeName(name), prefix) }
 
-// copyEndToEnd returns a copy of h without hop-by-hop headers and those that isDropped reports. The copy shares its
-// values with h, so that a request costs one allocation instead of one for each header. Nothing writes to them.
+// copyEndToEnd returns h without hop-by-hop headers and those that isDropped reports. The copy shares its values with
+// h, to save allocations. Do not modify the values.
 func copyEndToEnd(h http.Header, isDropped func(name string) bool) http.Header {
 	out := make(http.Header, len(h)+4) // an identity follows
 	for name, values := range h {
@@ -57,7 +56,6 @@ func copyEndToEnd(h http.Header, isDropped func(name string) bool) http.Header {
 	return out
 }
 
-// requestHeader returns the client's headers that go to a member, without an identity.
 func requestHeader(h http.Header) http.Header {
 	out := copyEndToEnd(h, isNeverForwarded)
 	if id, ok := h[audit.IDHeader]; ok { // the gateway's own ID, even if the client lists it in Connection
@@ -72,8 +70,7 @@ func requestHeader(h http.Header) http.Header {
 	return out
 }
 
-// isNeverForwarded reports whether a client's header must not reach a member. Names with "_" are among them, because
-// some servers read it as "-". No Kubernetes client sends them.
+// isNeverForwarded also refuses names with "_", because some servers read it as "-". No Kubernetes client sends them.
 func isNeverForwarded(name string) bool {
 	if strings.Contains(name, "_") {
 		return true
@@ -97,8 +94,8 @@ func withoutBearer(lines []string) []string {
 	return []string{strings.Join(kept, ", ")}
 }
 
-// droppedResponseHeaders are headers of members that do not reach the client. All members share the gateway's origin.
-// These headers concern that origin, the client's credentials there, or headers that the gateway sets itself.
+// droppedResponseHeaders concern the gateway's origin, which all members share, the client's credentials there, or
+// headers that the gateway sets itself.
 var droppedResponseHeaders = map[string]bool{
 	"Set-Cookie": true, "Alt-Svc": true, "Clear-Site-Data": true, "Strict-Transport-Security": true,
 	"Public-Key-Pins": true, "Refresh": true, "Service-Worker-Allowed": true,
@@ -109,12 +106,10 @@ var droppedResponseHeaders = map[string]bool{
 	"X-Content-Type-Options": true, "Cross-Origin-Resource-Policy": true,
 }
 
-// responseHeader returns the member's headers that go to the client.
 func responseHeader(h http.Header) http.Header {
 	return copyEndToEnd(h, func(name string) bool { return droppedResponseHeaders[name] })
 }
 
-// setIdentity adds the headers that authenticate the call at the member, or fails.
 func setIdentity(ctx context.Context, h http.Header, c Call) error {
 	m := c.Member
 	if err := MayTell(m.Cluster, c.User, c.Bearer); err != nil {
@@ -133,8 +128,8 @@ func setIdentity(ctx context.Context, h http.Header, c Call) error {
 	return m.Authorize(ctx, h)
 }
 
-// MayTell returns an error if u's identity cannot be conveyed to a cluster. bearer is the caller's own token, or "".
-// Errors are *status.Error.
+// MayTell returns a *status.Error if u's identity cannot be conveyed to a cluster. bearer is the caller's own token, or
+// "".
 func MayTell(to *v1alpha1.Cluster, u *identity.User, bearer string) error {
 	switch name := to.Name; to.Mode() {
 	case v1alpha1.Impersonate:
@@ -192,9 +187,8 @@ func impersonate(h http.Header, u *identity.User) error {
 	return nil
 }
 
-// impersonatedGroups returns the groups of u to send. Groups that the member adds itself are omitted, since naming them
-// needs a right of its own. A member always adds system:authenticated. It adds the groups of a service account only if
-// no group is sent.
+// impersonatedGroups omits groups that the member adds itself, since naming them needs a right of its own. A member
+// always adds system:authenticated. It adds the groups of a service account only if no group is sent.
 func impersonatedGroups(u *identity.User) []string {
 	groups := u.Groups
 	if slices.Contains(groups, identity.Authenticated) {
@@ -210,7 +204,6 @@ func impersonatedGroups(u *identity.User) []string {
 	return groups
 }
 
-// escapeExtraKey percent-encodes a key of u.Extra for the name of a header. Such keys are lower case by definition.
 func escapeExtraKey(key string) string {
 	var b strings.Builder
 	for _, c := range []byte(strings.ToLower(key)) {

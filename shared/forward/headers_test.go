@@ -106,7 +106,6 @@ func TestImpersonate(t *testing.T) {
 	}
 }
 
-// FuzzRequestHeader: no client header about identity, proxies or connections reaches a member.
 func FuzzRequestHeader(f *testing.F) {
 	f.Add("Impersonate-User", "root", "Impersonate-User")
 	f.Add("x_remote-USER", "root", "close")

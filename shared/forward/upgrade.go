@@ -19,14 +19,14 @@ const (
 	SPDY      = "SPDY/3.1"
 )
 
-// Switcher is implemented by hijacked connections that inspect the traffic after the switch. client is the connection
-// without the bytes that were already read from it. Switch returns the connection to use in its place.
+// Switcher is implemented by hijacked connections that inspect the traffic after the switch. Switch returns the
+// connection to use in place of client.
 type Switcher interface {
 	Switch(protocol string, client net.Conn) net.Conn
 }
 
-// upgradeProtocol returns the protocol that r asks to switch to: WebSocket, SPDY, or "" for none. Others, such as h2c,
-// are refused, since they would open a connection that the gateway cannot inspect.
+// upgradeProtocol returns WebSocket, SPDY, or "" for none. Others, such as h2c, are refused, since they would open a
+// connection that the gateway cannot inspect.
 func upgradeProtocol(h http.Header) (string, error) {
 	if len(h["Upgrade"]) == 0 {
 		return "", nil
@@ -48,9 +48,8 @@ func upgradeProtocol(h http.Header) (string, error) {
 			strings.Join(h["Upgrade"], ", "))
 }
 
-// Dial asks the member to switch to protocol, regardless of the headers of r. It returns the response: 101 with a body
-// that is an io.ReadWriteCloser, or any other that is no redirect. The Member of the returned Call may be a renewed
-// one.
+// Dial asks the member to switch to protocol, regardless of the headers of r. It returns a 101 with a body that is an
+// io.ReadWriteCloser, or another response that is no redirect. The returned Call may have a renewed Member.
 func Dial(r *http.Request, c Call, protocol string) (*http.Response, Call, error) {
 	resp, c, err := open(r, c, protocol)
 	if err == nil {
@@ -82,8 +81,7 @@ func checkSwitch(resp *http.Response, c Call, protocol string) error {
 	return nil
 }
 
-// upgrade sends the member's response to an upgrade to the client. After a 101 it copies bytes in both directions until
-// both sides have ended.
+// upgrade returns after both directions have ended.
 func upgrade(w http.ResponseWriter, r *http.Request, resp *http.Response, c Call, protocol string) error {
 	if err := checkSwitch(resp, c, protocol); err != nil {
 		return err
@@ -119,7 +117,6 @@ func upgrade(w http.ResponseWriter, r *http.Request, resp *http.Response, c Call
 	return nil
 }
 
-// bufferedConn reads the bytes that the HTTP server had buffered before those of the connection.
 type bufferedConn struct {
 	net.Conn
 	r io.Reader
@@ -132,19 +129,16 @@ func newBufferedConn(c net.Conn, ahead *bufio.Reader) *bufferedConn {
 	return &bufferedConn{c, io.MultiReader(bytes.NewReader(first), c)}
 }
 
-// Read implements io.Reader.
 func (c *bufferedConn) Read(p []byte) (int, error) { return c.r.Read(p) }
 
-// CloseWrite closes the writing half.
 func (c *bufferedConn) CloseWrite() error { return CloseWrite(c.Conn) }
 
 // clientLinger is how long the client's direction stays open after the member has ended.
 const clientLinger = 30 * time.Second
 
 // pipe copies in both directions. The end of one direction becomes a half-close, so that bytes in the other direction
-// still arrive. An error, or the end of ctx, closes both sides.
-//
-// If the member accepts no more input, the rest of it is discarded, because output may follow, e.g. an exit code.
+// still arrive. An error, or the end of ctx, closes both sides. If the member accepts no more input, the rest of it is
+// discarded, because output such as an exit code may follow.
 func pipe(ctx context.Context, client net.Conn, member io.ReadWriteCloser) {
 	closeBoth := func() { _ = client.Close(); _ = member.Close() }
 	stop := context.AfterFunc(ctx, closeBoth)

@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// tcp returns both ends of a connection.
 func tcp(t *testing.T) (a, b *net.TCPConn) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -28,7 +27,7 @@ func tcp(t *testing.T) (a, b *net.TCPConn) {
 	return c.(*net.TCPConn), d.(*net.TCPConn)
 }
 
-// TestOutputAfterInputFails: the client receives the exit code of a command that ended without reading its input.
+// The client must receive the exit code of a command that ended without reading its input.
 func TestOutputAfterInputFails(t *testing.T) {
 	near, member := tcp(t)
 	client, carried := net.Pipe()

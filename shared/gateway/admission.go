@@ -12,41 +12,34 @@ type Admission interface {
 	// AdmitCaller counts a call of a user. user is "" for a bearer token that only a member cluster can check. The gateway
 	// calls release when the call ends or becomes a stream, possibly twice.
 	AdmitCaller(user, bearer string) (release func(), err error)
-	// AdmitToCluster counts a call to a member cluster that is no stream. The gateway calls release once, at its end.
+	// AdmitToCluster counts a call to a member cluster that is no stream. The gateway calls release once.
 	AdmitToCluster(cluster string) (release func(), err error)
-	// BeginUnverified counts a call with a bearer token that only a member cluster can check, before its body has arrived.
-	// A nil UnverifiedCall means that there is no limit.
+	// BeginUnverified counts a call before its body has arrived. A nil UnverifiedCall means that there is no limit.
 	BeginUnverified(source limits.Source, cluster, bearer string) (UnverifiedCall, error)
 }
 
-// UnverifiedCall is a call with a bearer token that only a member cluster can check. It is not safe for concurrent
-// use.
+// UnverifiedCall is a call with a bearer token that only a member cluster can check. It is not safe for concurrent use.
 type UnverifiedCall interface {
 	// IsAccepted reports whether the cluster accepted the token lately.
 	IsAccepted() bool
-	// Enter counts the call as one in flight, once its body has arrived. The error is a *status.Error.
+	// Enter counts the call as one in flight, once its body has arrived.
 	Enter() error
-	// ResponseObserver records the status code of the member's response. It returns no error.
+	// The observer records the status code of the member's response. It returns no error.
 	forward.ResponseObserver
 	// End ends the count, of a stream too.
 	End()
 }
 
-// unlimited is the Admission without limits.
 type unlimited struct{}
 
-// AdmitCaller implements Admission.
 func (unlimited) AdmitCaller(_, _ string) (release func(), err error) { return func() {}, nil }
 
-// AdmitToCluster implements Admission.
 func (unlimited) AdmitToCluster(string) (release func(), err error) { return func() {}, nil }
 
-// BeginUnverified implements Admission.
 func (unlimited) BeginUnverified(limits.Source, string, string) (UnverifiedCall, error) {
 	return nil, nil
 }
 
-// admitCaller counts a call for its caller, until it ends or becomes a stream.
 func (g *Gateway) admitCaller(c *call) error {
 	user := ""
 	if c.user != nil {
@@ -60,8 +53,7 @@ func (g *Gateway) admitCaller(c *call) error {
 }
 
 // receive reads the body of a call that only the member can authenticate, before the call counts as one in flight.
-// Otherwise a client with a made-up token could occupy a slot by a body that it never sends. It returns the request to
-// forward.
+// Otherwise a client with a made-up token could occupy a slot by a body that it never sends.
 func (g *Gateway) receive(r *http.Request, c *call) (*http.Request, error) {
 	if c.user != nil {
 		return r, nil // counted by identify

@@ -13,7 +13,7 @@ import (
 
 // API is the gateway's own API. It is safe for concurrent use.
 type API interface {
-	// ServePublic serves requests that need no credential. It reports whether the request was one.
+	// ServePublic serves a request that needs no credential. It returns false for any other request.
 	ServePublic(w http.ResponseWriter, r *http.Request, path string) bool
 	// Serve authorizes and serves a request. If the API does not have the path, next is the cluster that serves it. The
 	// request is not authorized for that cluster yet. Errors are *status.Error.
@@ -33,7 +33,7 @@ type APICall struct {
 // RecordDecision records in the audit event whether the request is allowed, and why.
 func (c *APICall) RecordDecision(allowed bool, reason string) { c.call.audit.Decision(allowed, reason) }
 
-// RecordCreated records in the audit event the name of the created object, which the URL does not contain.
+// RecordCreated records the name of the created object, which the URL does not contain, in the audit event.
 func (c *APICall) RecordCreated(name string) { c.call.audit.Created(name) }
 
 // ServeWatch serves a watch with serve. It ends the watch when the caller's credential expires or check fails.
@@ -43,7 +43,6 @@ func (c *APICall) ServeWatch(r *http.Request, check func(context.Context) error,
 	}, serve)
 }
 
-// serveAPI serves a request to the gateway itself, or to the control-plane cluster behind it.
 func (g *Gateway) serveAPI(w *recorder, r *http.Request, c *call) error {
 	path := c.request.Route.Path
 	if g.cfg.Passes != nil {
@@ -74,7 +73,6 @@ func (g *Gateway) serveAPI(w *recorder, r *http.Request, c *call) error {
 	return g.serveCluster(w, r, c)
 }
 
-// notServed returns the error for a request that needs a part that this program does not have.
 func (g *Gateway) notServed(w http.ResponseWriter, r *http.Request, c *call) error {
 	if f := g.cfg.Function; f != nil {
 		return f.redirectTo(w, r, c.request.Route, "another function answers the call")

@@ -11,7 +11,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestAuditEventsOfCalls fails if an event lacks the caller, the decision or the status of its call.
 func TestAuditEventsOfCalls(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{})
@@ -80,7 +79,6 @@ func TestAuditEventsOfCalls(t *testing.T) {
 	}
 }
 
-// wantEvent compares the fields of an event that a test states: stage, verb, users, status code and annotations.
 func wantEvent(t *testing.T, got, want audit.Event) {
 	t.Helper()
 	if got.Stage != want.Stage || got.Verb != want.Verb || got.User.Username != want.User.Username ||
@@ -97,7 +95,6 @@ func wantEvent(t *testing.T, got, want audit.Event) {
 	}
 }
 
-// impersonated returns the name of the impersonated user, "" for none.
 func impersonated(e audit.Event) string {
 	if e.ImpersonatedUser == nil {
 		return ""
@@ -105,8 +102,7 @@ func impersonated(e audit.Event) string {
 	return e.ImpersonatedUser.Username
 }
 
-// TestAuditCountsReceivedBytes fails if an event counts the bytes of a body that its Content-Length announces. A
-// chunked body announces none.
+// A chunked body announces no length, so an event must count the received bytes.
 func TestAuditCountsReceivedBytes(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{})
@@ -119,7 +115,6 @@ func TestAuditCountsReceivedBytes(t *testing.T) {
 	}
 }
 
-// TestAuditNamesWhyStreamEnded fails if the last event of a revoked stream lacks the reason.
 func TestAuditNamesWhyStreamEnded(t *testing.T) {
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()

@@ -16,7 +16,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// TestCallsNeedGrants fails if a caller reaches a member with a verb, or on a cluster, that no role grants.
 func TestCallsNeedGrants(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{})
@@ -107,7 +106,6 @@ var impersonations = []struct {
 	},
 }
 
-// TestImpersonation fails if a caller can impersonate an identity that no role grants, or if a granted one changes.
 func TestImpersonation(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{})
@@ -158,8 +156,7 @@ func TestImpersonation(t *testing.T) {
 	})
 }
 
-// TestImpersonatorSecret fails if the gateway impersonates callers with another credential than the one of
-// spec.impersonatorSecretRef.
+// TestImpersonatorSecret fails if the gateway uses another credential than the one of spec.impersonatorSecretRef.
 func TestImpersonatorSecret(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{})
@@ -179,8 +176,7 @@ func TestImpersonatorSecret(t *testing.T) {
 	}
 }
 
-// TestPassthrough fails if a passthrough cluster receives the gateway's credential, or a token that the gateway
-// accepts.
+// TestPassthrough fails if the cluster receives the gateway's credential, or a token that the gateway accepts.
 func TestPassthrough(t *testing.T) {
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer callers-own" {
@@ -226,8 +222,7 @@ func TestPassthrough(t *testing.T) {
 	}
 }
 
-// TestPassthroughWithoutStore fails if a failing store yields a 401. A client would discard a token that the cluster
-// accepts.
+// After a 401, a client would discard a token that the cluster accepts.
 func TestPassthroughWithoutStore(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{})
@@ -245,7 +240,6 @@ func TestPassthroughWithoutStore(t *testing.T) {
 	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/version", nil, ""), 401, "unauthenticated", "no credential")
 }
 
-// TestServiceProxy fails if a request reaches a proxy subresource that spec.serviceProxy does not list.
 func TestServiceProxy(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{})
@@ -298,8 +292,6 @@ func TestServiceProxy(t *testing.T) {
 	}
 }
 
-// TestStreamsEndWithTheirRight fails if an open stream goes on after its right, its cluster or its cluster's identity
-// mode is removed.
 func TestStreamsEndWithTheirRight(t *testing.T) {
 	t.Parallel() // the test waits more than it computes
 	m := clustertest.NewMember(t, endlessStream)
@@ -390,7 +382,6 @@ func endlessStream(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// wantStreamEnd opens a stream, checks that it stays open, calls revoke, and waits until the stream has ended.
 func wantStreamEnd(t *testing.T, h *fixture, path string, header http.Header, revoke func(*fixture)) {
 	t.Helper()
 	ended := make(chan error, 1)

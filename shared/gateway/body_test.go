@@ -20,19 +20,17 @@ type caller struct {
 	deadline time.Time
 }
 
-// part is a part of a body, which arrives that long after the part before.
+// part is a part of a body, which arrives after a delay.
 type part struct {
 	size  int
 	after time.Duration
 }
 
-// SetReadDeadline implements what http.ResponseController looks for.
 func (c *caller) SetReadDeadline(t time.Time) error {
 	c.deadline = t
 	return nil
 }
 
-// Read implements io.Reader.
 func (c *caller) Read(p []byte) (int, error) {
 	if len(c.parts) == 0 {
 		return 0, io.EOF
@@ -50,7 +48,6 @@ func (c *caller) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close implements io.Closer.
 func (*caller) Close() error { return nil }
 
 func repeat(n int, p part) []part {
@@ -61,8 +58,7 @@ func repeat(n int, p part) []part {
 	return parts
 }
 
-// TestBodyTimeout fails if a client that sends its body too slowly is not refused, or if one is that a slow member
-// delays.
+// A slow member must not shorten the client's time.
 func TestBodyTimeout(t *testing.T) {
 	for name, tt := range map[string]struct {
 		parts  []part

@@ -12,8 +12,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Origins are the origins of web pages that may open websockets and write through a visitor's browser. The zero value
-// trusts no page but those of the gateway's own host.
+// Origins are the origins of web pages that may open websockets and write through a visitor's browser. Pages of the
+// gateway's own host always may.
 type Origins []string
 
 // Decode implements envconfig.Decoder. Origins are separated by commas and have the form https://host[:port].
@@ -31,7 +31,6 @@ func (o *Origins) Decode(v string) error {
 	return nil
 }
 
-// protection returns a check that trusts the origins. It panics on an invalid origin.
 func (o Origins) protection() *http.CrossOriginProtection {
 	p := http.NewCrossOriginProtection()
 	for _, origin := range o {
@@ -43,10 +42,10 @@ func (o Origins) protection() *http.CrossOriginProtection {
 }
 
 // checkOrigin refuses websockets and writes of pages whose origin is not trusted. A browser adds its client certificate
-// to them, so that a page would act with the rights of its visitor. Errors are *status.Error.
+// to them, so that a page would act with the rights of its visitor.
 //
 // A write with a bearer token passes: a page can add that header only after a preflight, which the gateway refuses.
-// Browsers add credentials of other schemes by themselves, so those do not pass.
+// Browsers add credentials of other schemes by themselves.
 func (g *Gateway) checkOrigin(r *http.Request) error {
 	origin := r.Header.Get("Origin")
 	if isWebSocket(r.Header) && origin != "" && !slices.Contains(g.cfg.Origins, origin) && !isHost(origin, r.Host) {
@@ -81,13 +80,13 @@ func isRead(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }
 
-// sandbox adds the headers that keep a browser from running an answer as a page of the gateway's origin. There, a
-// script could call every cluster with the visitor's certificate. The headers of a member cannot replace these.
+// sandbox keeps a browser from running a response as a page of the gateway's origin. A script there could call every
+// cluster with the visitor's certificate. The headers of a member cannot replace these.
 func sandbox(h http.Header) {
 	maps.Copy(h, sandboxHeader)
 }
 
-// sandboxHeader is shared by all responses, so that it is not allocated for each. Nothing writes to its values.
+// sandboxHeader is shared by all responses, to save allocations. It must not be modified.
 var sandboxHeader = http.Header{
 	"Content-Security-Policy":      {"sandbox"},
 	"X-Content-Type-Options":       {"nosniff"},

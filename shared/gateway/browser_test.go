@@ -19,8 +19,8 @@ const crossSiteBinding = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"C
 "roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},
 "subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`
 
-// TestCrossOriginWritesAreRefused fails if a web page can write with its visitor's client certificate. fetch with mode
-// no-cors needs no preflight. The page must reach neither a member, nor the fleet, nor the gateway's own API.
+// TestCrossOriginWritesAreRefused fails if a page can write with its visitor's client certificate, by a fetch without
+// preflight.
 func TestCrossOriginWritesAreRefused(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{Configure: trustConsole})
@@ -76,8 +76,7 @@ func TestCrossOriginWritesAreRefused(t *testing.T) {
 	}
 }
 
-// TestCrossOriginWritesAreRefusedBeforeIdentity fails if a page can learn from a 401 that its visitor has no client
-// certificate.
+// With a 401, a page could learn that its visitor has no client certificate.
 func TestCrossOriginWritesAreRefusedBeforeIdentity(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	h.LogOut()
@@ -85,8 +84,7 @@ func TestCrossOriginWritesAreRefusedBeforeIdentity(t *testing.T) {
 	gatewaytest.WantStatus(t, resp, http.StatusForbidden, "forbidden", "the write is refused")
 }
 
-// TestCrossOriginWritesWithBearerTokenPass fails if dashboards stop working that relay the Origin of their users beside
-// a bearer token.
+// Dashboards relay the Origin of their users beside a bearer token.
 func TestCrossOriginWritesWithBearerTokenPass(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	h.LogOut()
@@ -97,8 +95,7 @@ func TestCrossOriginWritesWithBearerTokenPass(t *testing.T) {
 	gatewaytest.WantStatus(t, resp, http.StatusUnauthorized, "unauthenticated", "")
 }
 
-// TestAnswersOfMembersAreSandboxed fails if a page of a hostile member runs on the gateway's origin. It could read
-// every cluster with the visitor's certificate.
+// A page of a hostile member on the gateway's origin could read every cluster with the visitor's certificate.
 func TestAnswersOfMembersAreSandboxed(t *testing.T) {
 	hostile := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range []string{
@@ -143,8 +140,7 @@ func TestAnswersOfMembersAreSandboxed(t *testing.T) {
 	}
 }
 
-// TestOriginsMustBeOrigins fails if the configuration accepts a malformed origin. It would never match, and its pages
-// would fail without an explanation.
+// A malformed origin would never match, and its pages would fail without an explanation.
 func TestOriginsMustBeOrigins(t *testing.T) {
 	for _, bad := range []string{"null", "*", "console.example.com", "https://console.example.com/path", "https://"} {
 		var o gateway.Origins

@@ -11,7 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// call is the state of one request in progress. One goroutine uses it.
+// call is the state of one request. It is not safe for concurrent use.
 type call struct {
 	request route.Request
 	user    *identity.User // nil if unknown
@@ -32,7 +32,6 @@ func newCall(q *audit.Request, response http.Header) *call {
 	return &call{audit: q, response: response, release: func() {}}
 }
 
-// end releases every slot of the call.
 func (c *call) end() {
 	c.release()
 	if c.unverified != nil {
@@ -40,16 +39,14 @@ func (c *call) end() {
 	}
 }
 
-// setRequest sets the request, and records its target in the audit event.
 func (c *call) setRequest(req route.Request) {
 	c.request = req
 	c.audit.Target(req.Route.Cluster, req.Resource)
 }
 
-// healthPaths are paths of the gateway itself that respond even if audit events cannot be recorded.
+// healthPaths respond even if audit events cannot be recorded.
 var healthPaths = []string{"/healthz", "/livez", "/readyz"}
 
-// admitToAudit returns a *status.Error if the request is refused because its audit event cannot be recorded.
 func (c *call) admitToAudit(r *http.Request) error {
 	if c.request.Route.Kind == route.Gateway && slices.Contains(healthPaths, c.request.Route.Path) {
 		return nil
@@ -57,7 +54,7 @@ func (c *call) admitToAudit(r *http.Request) error {
 	return c.audit.Admit(r.Context())
 }
 
-// setAuditID writes the id of the audit event into the request and the response. It replaces any id of the client.
+// setAuditID replaces any audit ID of the client.
 func (c *call) setAuditID(r *http.Request) {
 	if c.audit.ID() == "" {
 		r.Header.Del(audit.IDHeader)
@@ -67,8 +64,7 @@ func (c *call) setAuditID(r *http.Request) {
 	c.response.Set(audit.IDHeader, c.audit.ID())
 }
 
-// responseObserver returns the observer of a member's response. It is nil for authenticated callers, and for OPTIONS,
-// which a member may serve before it checks the token.
+// responseObserver returns nil for OPTIONS, which a member may serve before it checks the token.
 func (c *call) responseObserver(method string) forward.ResponseObserver {
 	if c.unverified == nil || method == http.MethodOptions {
 		return nil

@@ -14,7 +14,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// serveCluster authorizes a request to one member cluster and forwards it. The caller may be identified already.
 func (g *Gateway) serveCluster(w *recorder, r *http.Request, c *call) error {
 	m, err := g.admit(r, c)
 	if err != nil {
@@ -39,7 +38,6 @@ func (g *Gateway) serveCluster(w *recorder, r *http.Request, c *call) error {
 	return g.forward(w, r, fc)
 }
 
-// forward forwards a request that is no stream.
 func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, fc forward.Call) error {
 	release, err := g.cfg.Admission.AdmitToCluster(fc.Member.Cluster.Name)
 	if err != nil {
@@ -52,7 +50,6 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, fc forward.Cal
 	return forward.Do(w, r, fc)
 }
 
-// forwardStream forwards a stream, for as long as the caller has the right to it.
 func (g *Gateway) forwardStream(w *recorder, r *http.Request, c *call, fc forward.Call) error {
 	mode, attrs := fc.Member.Cluster.Mode(), access.Cluster(c.request.Route.Cluster, r.Method, r.Header)
 	r, stop := g.recheck(r, c, func(ctx context.Context) error { return g.checkStream(ctx, c, mode, attrs) })
@@ -61,7 +58,7 @@ func (g *Gateway) forwardStream(w *recorder, r *http.Request, c *call, fc forwar
 	return g.cfg.Streams.ForwardStream(w, r, fc)
 }
 
-// checkStream returns an error if a stream would not be admitted now. mode is the identity mode with which it began.
+// checkStream returns an error if a stream that began in an identity mode would not be admitted now.
 func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identity, attrs access.Attributes) error {
 	name := c.request.Route.Cluster
 	m, err := g.cfg.Members.Get(ctx, name)
@@ -87,14 +84,12 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identi
 	return g.authorize(ctx, c.user, attrs)
 }
 
-// admit identifies the caller of a request to a member cluster, authorizes the request, and returns the member.
-//
-// The response depends on whether the cluster exists only after the authorization. The cluster and its secret are read
-// after it, too, with three exceptions:
-//   - The bearer token of another issuer may be meant for a passthrough cluster. The Cluster object alone is then read
+// admit identifies the caller, authorizes the request, and returns the member. Before the authorization, neither the
+// cluster nor its secret is read, with three exceptions:
+//   - The bearer token of another issuer may be meant for a passthrough cluster. Only the Cluster object is then read
 //     first. Such a caller learns that the cluster accepts tokens, since the gateway has nothing to decide.
 //   - A process that has read no roles yet reads the member concurrently with the authorization.
-//   - For the first token that the gateway itself issued, a process reads policy and member while it verifies the
+//   - For the first token that may be valid at the gateway, a process reads policy and member while it verifies the
 //     token. It does so once, so made-up tokens cost one read of each store.
 func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {
 	name, token := c.request.Route.Cluster, ""
@@ -138,8 +133,7 @@ func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {
 	return m, nil
 }
 
-// passthroughMember returns the member of a cluster that identifies callers by their own bearer token. It returns nil
-// for other clusters. The caller of passthroughMember then calls receive, which applies the limits.
+// passthroughMember returns nil if the cluster's identity mode is not passthrough.
 func (g *Gateway) passthroughMember(r *http.Request, c *call, token string) (*cluster.Member, error) {
 	name := c.request.Route.Cluster
 	var m *cluster.Member
@@ -159,7 +153,7 @@ func (g *Gateway) passthroughMember(r *http.Request, c *call, token string) (*cl
 	return m, refuseImpersonation(name, r.Header)
 }
 
-// refuseImpersonation returns an error for impersonation headers, which are not forwarded with the caller's own token.
+// refuseImpersonation refuses impersonation headers, which are not forwarded with the caller's own token.
 func refuseImpersonation(name string, h http.Header) error {
 	for header := range h {
 		if forward.HasPrefix(header, "Impersonate-") {

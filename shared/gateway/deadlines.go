@@ -11,18 +11,15 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// defaultClientTimeout is the default of Config.ClientTimeout.
 const defaultClientTimeout = time.Minute
 
-// bodyProgress is how many bytes of a body restart the client's timeout.
 const bodyProgress = 256 << 10
 
 // discardTimeout is how long a client may send a body that is not used any more.
 const discardTimeout = time.Second
 
-// deadlines limit how long a client can delay a call. Writing fails if the client accepts nothing for the timeout, also
-// for the rest that net/http writes after the handler. Reading fails if bodyProgress bytes of the body do not arrive
-// within the timeout. Streams have other limits. In a function there is no connection, and deadlines have no effect.
+// deadlines limit how long a client can delay a call that is no stream. A write fails if the client accepts nothing for
+// the timeout. A function has no connection, so deadlines have no effect there.
 type deadlines struct {
 	conn     *http.ResponseController
 	timeout  time.Duration
@@ -30,7 +27,6 @@ type deadlines struct {
 	isStream bool
 }
 
-// newDeadlines returns the deadlines of a call with a response writer and a body. It also returns the body to read.
 func newDeadlines(w http.ResponseWriter, sent io.ReadCloser, timeout time.Duration) (*deadlines, io.ReadCloser) {
 	d := &deadlines{conn: http.NewResponseController(w), timeout: timeout}
 	d.extendWrite() // the previous request on the connection left its own deadline
@@ -41,14 +37,12 @@ func newDeadlines(w http.ResponseWriter, sent io.ReadCloser, timeout time.Durati
 	return d, d.body
 }
 
-// extendWrite restarts the timeout of writing.
 func (d *deadlines) extendWrite() {
 	if !d.isStream {
 		_ = d.conn.SetWriteDeadline(time.Now().Add(d.timeout))
 	}
 }
 
-// beginStream removes the deadlines.
 func (d *deadlines) beginStream() {
 	d.isStream = true
 	_ = d.conn.SetWriteDeadline(time.Time{})
@@ -57,7 +51,6 @@ func (d *deadlines) beginStream() {
 	}
 }
 
-// refuse sets the deadlines for an error: the response gets the whole timeout, the rest of the body discardTimeout.
 func (d *deadlines) refuse() {
 	d.isStream = false
 	d.extendWrite()
@@ -66,7 +59,6 @@ func (d *deadlines) refuse() {
 	}
 }
 
-// late returns errLate if the body did not arrive in time.
 func (d *deadlines) late() error {
 	if d.body != nil && d.body.isLate() {
 		return errLate
@@ -102,7 +94,6 @@ type body struct {
 	isOver       bool // the connection belongs to the next request
 }
 
-// Read implements io.Reader. It returns errLate after the timeout.
 func (b *body) Read(p []byte) (int, error) {
 	start := time.Now()
 	b.mu.Lock()
@@ -132,8 +123,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements io.Closer. net/http may read a part of the rest first. That lasts at most the remaining time, or
-// discardTimeout if that is longer.
+// Close may read a part of the rest, in net/http. That lasts at most the remaining time, or discardTimeout if that is
+// longer.
 func (b *body) Close() error {
 	b.mu.Lock()
 	b.isClosing = true
@@ -159,14 +150,13 @@ func (b *body) isLate() bool {
 	return b.wasLate || !b.readDeadline.IsZero() && !time.Now().Before(b.readDeadline)
 }
 
-// limit sets whether Read has a deadline, and the time that remains.
 func (b *body) limit(isLimited bool, remaining time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.isLimited, b.remaining = isLimited, remaining
 }
 
-// end sets a deadline for the unread rest. net/http reads it before the next request.
+// end sets a deadline for the unread rest, which net/http reads before the next request.
 func (b *body) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -176,7 +166,6 @@ func (b *body) end() {
 	}
 }
 
-// bytes returns the number of bytes read.
 func (b *body) bytes() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -21,7 +21,6 @@ import (
 
 func withShortTimeout(c *gateway.Config) { c.ClientTimeout = 2 * time.Second }
 
-// TestLateBody fails if a client that announces a body and does not send it occupies the gateway.
 func TestLateBody(t *testing.T) {
 	t.Parallel() // the test waits more than it computes
 	h := newGateway(t, gatewaytest.Options{Configure: withShortTimeout})
@@ -63,7 +62,6 @@ func TestLateBody(t *testing.T) {
 	}
 }
 
-// TestUnreadResponse fails if a client that reads nothing occupies the gateway, during the response or after it.
 func TestUnreadResponse(t *testing.T) {
 	t.Parallel() // the test waits more than it computes
 	h := newGateway(t, gatewaytest.Options{Configure: withShortTimeout})

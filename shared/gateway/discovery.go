@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// karpor is the discovery document of Karpor's URLs of member clusters. The aggregator of kube-apiserver calls a group
-// only while it can read that document.
+// karpor is the discovery document of Karpor's URLs of member clusters. kube-apiserver's aggregator calls a group only
+// while it can read that document.
 var karpor = metav1.APIResourceList{
 	TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
 	GroupVersion: "cluster.karpor.io/v1beta1",
@@ -17,7 +17,6 @@ var karpor = metav1.APIResourceList{
 	}},
 }
 
-// discover serves documents for all identified callers. It reports whether the request was for one.
 func discover(w http.ResponseWriter, r *http.Request, path string) bool {
 	if path != "/apis/"+karpor.GroupVersion || r.Method != http.MethodGet {
 		return false

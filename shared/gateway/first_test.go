@@ -58,7 +58,6 @@ func (s *blockedObjects) List(ctx context.Context, prefix string, limit int, con
 	return s.Store.List(ctx, prefix, limit, cont)
 }
 
-// observedSecrets calls onGet before each read of a secret.
 type observedSecrets struct {
 	secrets.Store
 	onGet func()
@@ -69,8 +68,7 @@ func (s *observedSecrets) Get(ctx context.Context, name string) (*secrets.Secret
 	return s.Store.Get(ctx, name)
 }
 
-// TestFirstCallReadsRolesAndCredentialTogether fails if a new process reads the credential of a cluster after the
-// roles. The first call of each function would wait for two round trips in place of one.
+// Otherwise the first call of each function waits for two round trips.
 func TestFirstCallReadsRolesAndCredentialTogether(t *testing.T) {
 	objs := &blockedObjects{ready: make(chan struct{})}
 	creds := &observedSecrets{onGet: sync.OnceFunc(func() { close(objs.ready) })}
@@ -96,7 +94,6 @@ func TestFirstCallReadsRolesAndCredentialTogether(t *testing.T) {
 	}
 }
 
-// recordedStores are an object store and a secret store that record their reads.
 type recordedStores struct {
 	objects.Store
 	secrets secrets.Store
@@ -124,7 +121,6 @@ func (s *recordedStores) Get(ctx context.Context, key string) (objects.Object, e
 	return s.Store.Get(ctx, key)
 }
 
-// recordedSecrets is the secret store of recordedStores.
 type recordedSecrets struct{ *recordedStores }
 
 func (s recordedSecrets) Get(ctx context.Context, name string) (*secrets.Secret, error) {
@@ -137,7 +133,6 @@ func (s recordedSecrets) Get(ctx context.Context, name string) (*secrets.Secret,
 
 const gatewayURL = "https://gateway.example.com"
 
-// newGatewayForPasses returns a gateway that accepts passes. It reads from s and has empty caches.
 func newGatewayForPasses(t *testing.T, s *recordedStores) *fixture {
 	t.Helper()
 	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) {
@@ -153,7 +148,6 @@ func newGatewayForPasses(t *testing.T, s *recordedStores) *fixture {
 	return h
 }
 
-// createPass returns the token of a new pass for every cluster and verb.
 func createPass(t *testing.T, obj objects.Store, sec secrets.Store) (token string) {
 	t.Helper()
 	issued, err := (&passes.Issuer{Objects: obj, Secrets: sec, URL: gatewayURL}).Create(t.Context(), &passv1alpha1.Pass{
@@ -168,7 +162,6 @@ func createPass(t *testing.T, obj objects.Store, sec secrets.Store) (token strin
 	return string(issued.Token.Reveal())
 }
 
-// getWithToken sends a GET whose only credential is a bearer token.
 func (h *fixture) getWithToken(token, path string) (code int, body string) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 2*time.Minute)
@@ -190,8 +183,7 @@ func (h *fixture) getWithToken(token, path string) (code int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// untilBothAreRead returns a recordedStores.before. It blocks until both the key set and the credential of cluster m
-// are being read.
+// untilBothAreRead blocks until both the key set and the credential of cluster m are being read.
 func untilBothAreRead(set string) func(ctx context.Context, name string) error {
 	var keys, credential atomic.Bool
 	both := make(chan struct{})
@@ -210,8 +202,7 @@ func untilBothAreRead(set string) func(ctx context.Context, name string) error {
 	}
 }
 
-// wantFirstCall fails unless the first call of one of several processes yields the status code. On a slow machine a
-// store's deadline may pass before both reads have begun.
+// wantFirstCall tries several processes: on a slow machine a store's deadline may pass before both reads have begun.
 func wantFirstCall(t *testing.T, want int, first func() (code int, body string)) {
 	t.Helper()
 	var answers []string
@@ -225,8 +216,6 @@ func wantFirstCall(t *testing.T, want int, first func() (code int, body string))
 	t.Errorf("no first call reads both at once: %s", answers)
 }
 
-// TestFirstCallReadsPassKeysAndCredentialTogether fails if a new process reads a cluster's credential after the keys
-// that verify a pass. The first call would wait for two round trips.
 func TestFirstCallReadsPassKeysAndCredentialTogether(t *testing.T) {
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	wantFirstCall(t, http.StatusOK, func() (code int, body string) {
@@ -236,8 +225,7 @@ func TestFirstCallReadsPassKeysAndCredentialTogether(t *testing.T) {
 	})
 }
 
-// TestFirstCallReadsTunnelKeysAndCredentialTogether fails if a new process reads a private cluster's credential after
-// the keys of the tunnel port. The test has no such port, so that a 502 shows the attempt to connect.
+// The test has no tunnel port, so a 502 shows the attempt to connect.
 func TestFirstCallReadsTunnelKeysAndCredentialTogether(t *testing.T) {
 	m := clustertest.NewMember(t, func(http.ResponseWriter, *http.Request) {})
 	wantFirstCall(t, http.StatusBadGateway, func() (code int, body string) {
@@ -259,8 +247,7 @@ func TestFirstCallReadsTunnelKeysAndCredentialTogether(t *testing.T) {
 	})
 }
 
-// TestMadeUpPasses fails if made-up passes cost more than one read of a cluster in a process, or wait for that read.
-// Their answers must not reveal whether a cluster exists.
+// Made-up passes must cost one read of a cluster in a process, and not reveal whether a cluster exists.
 func TestMadeUpPasses(t *testing.T) {
 	end := make(chan struct{})
 	s := &recordedStores{before: func(_ context.Context, name string) error {
@@ -303,8 +290,7 @@ func TestMadeUpPasses(t *testing.T) {
 	}
 }
 
-// TestUnknownBearerTokensReadNoSecret fails if a token that the gateway does not accept makes it read a secret. Only
-// the secret of a passthrough cluster is read, which accepts such tokens itself.
+// Only a passthrough cluster's secret is read, since that cluster accepts such tokens itself.
 func TestUnknownBearerTokensReadNoSecret(t *testing.T) {
 	s := &recordedStores{before: func(context.Context, string) error { return nil }}
 	h := newGatewayForPasses(t, s)

@@ -9,14 +9,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Fleet serves many clusters as one. Package fleet implements it. Functions for one cluster do not link that package.
+// Fleet serves many clusters as one. It is an interface so that functions for one cluster do not link package fleet.
 type Fleet interface {
-	// Do serves the request, as forward.Do does. It returns a Remainder instead of a response for requests that one
-	// cluster serves, and for watches.
+	// Do serves the request, as forward.Do does. For watches, and for requests that one cluster serves, it returns a
+	// Remainder instead of a response.
 	Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) (*forward.Remainder, error)
 }
 
-// serveFleet serves a request to the fleet. Some of these requests are for one cluster alone.
 func (g *Gateway) serveFleet(w *recorder, r *http.Request, c *call) error {
 	if err := g.identify(r, c); err != nil {
 		return err
@@ -40,13 +39,11 @@ func (g *Gateway) serveFleet(w *recorder, r *http.Request, c *call) error {
 	return g.serveCluster(w, r, c)
 }
 
-// RecordClusters implements forward.ClusterRecorder.
 func (c *call) RecordClusters(names ...string) {
 	c.reached = strings.Join(names, ",")
 	c.audit.Reached(c.reached)
 }
 
-// recordFleetDecision records whether a fleet request is allowed.
 func (c *call) recordFleetDecision(err error) {
 	if err != nil && status.From(err).Reason == status.Forbidden {
 		c.audit.Decision(false, "")

@@ -21,27 +21,25 @@ import (
 
 const (
 	// largeWrite is the size in bytes of a body from which the bridge serves a request of any method. It also serves
-	// bodies of unknown length. The response to a write contains the object again, with fields that the member adds. It
-	// must fit into the 1 MB of an ALB.
-	largeWrite = 256 << 10
-	// maxOverflowed and overflowedTTL bound the memory of URLs whose response did not fit.
+	// bodies of unknown length. The response to a write contains the object with fields that the member adds, and must fit
+	// into the 1 MB of an ALB.
+	largeWrite    = 256 << 10
 	maxOverflowed = 1024
 	overflowedTTL = 5 * time.Minute
 	// FirstByte is the default of Function.FirstByte.
 	FirstByte = 5 * time.Second
-	// maxSlow and slowTTL bound the memory of slow members.
-	maxSlow = 1024
-	slowTTL = 30 * time.Second
+	maxSlow   = 1024
+	slowTTL   = 30 * time.Second
 )
 
-// Function redirects requests to the bridge that a function cannot serve. A 307 makes the client repeat the request
-// unchanged. It replaces the response to a read or dry run, or precedes the request to the member. A 303 to the object
-// follows a write that is done. No write is made twice.
+// Function redirects requests to the bridge that a function cannot serve. A 307 makes the client repeat a request that
+// the member has not received, or a read or dry run. A 303 to the object follows a completed write. No write is made
+// twice.
 //
-// It is safe for concurrent use. A nil Function, as outside of functions, redirects nothing.
+// It is safe for concurrent use. A nil Function redirects nothing.
 type Function struct {
 	// FirstByte is the deadline for the beginning of a member's response. A read that exceeds it is redirected to the
-	// bridge. A waiting function would use up the concurrency that all members share.
+	// bridge. Otherwise waiting calls would use up the concurrency that all members share.
 	FirstByte time.Duration
 
 	bridge     string     // base URL; "" for the host of the request
@@ -49,7 +47,7 @@ type Function struct {
 	slow       recentKeys // keys from slowKey
 }
 
-// NewFunction returns a Function whose bridge has a base URL. "" means the host that the client called.
+// NewFunction returns a Function for the bridge at a base URL. "" means the host of the request.
 func NewFunction(bridge string) *Function {
 	return &Function{
 		FirstByte: FirstByte, bridge: strings.TrimRight(bridge, "/"),
@@ -57,7 +55,6 @@ func NewFunction(bridge string) *Function {
 	}
 }
 
-// recentKeys is a bounded set of keys. Each key expires after ttl.
 type recentKeys struct {
 	ttl  time.Duration
 	keys *cache.Expiring[string, struct{}]
@@ -74,7 +71,6 @@ func (k recentKeys) has(key string) bool {
 	return ok
 }
 
-// redirect returns a *status.Error of reason Redirected for a request that the bridge must serve.
 func (f *Function) redirect(w http.ResponseWriter, r *http.Request, req route.Request) error {
 	if f == nil {
 		return nil
@@ -95,12 +91,11 @@ func (f *Function) redirect(w http.ResponseWriter, r *http.Request, req route.Re
 	return f.redirectTo(w, r, req.Route, why)
 }
 
-// errFirstByte is the cause with which a read is cancelled if its response does not begin within FirstByte.
 var errFirstByte = fmt.Errorf("the answer did not begin in time: %w", context.DeadlineExceeded)
 
 // forward works like forward.Do, but redirects a read whose response does not begin within FirstByte. For slowTTL after
-// any request exceeds FirstByte, it redirects every new request of that caller to that member. A write that was sent
-// to the member continues.
+// any request exceeds FirstByte, it redirects every new request of that caller to that member. A write that was sent to
+// the member continues.
 func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Call) error {
 	name, key := c.Member.Cluster.Name, slowKey(c)
 	if f.slow.has(key) {
@@ -133,13 +128,11 @@ func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Cal
 	return err
 }
 
-// firstByteObserver calls begin before the observer next, which may be nil.
 type firstByteObserver struct {
 	next  forward.ResponseObserver
 	begin func() error
 }
 
-// ObserveResponse implements forward.ResponseObserver.
 func (o *firstByteObserver) ObserveResponse(code int) error {
 	if err := o.begin(); err != nil || o.next == nil {
 		return err
@@ -147,7 +140,7 @@ func (o *firstByteObserver) ObserveResponse(code int) error {
 	return o.next.ObserveResponse(code)
 }
 
-// slowKey identifies a caller and a member cluster. One caller's slow paths must not redirect the requests of others.
+// slowKey contains the caller: one caller's slow paths must not redirect the requests of others.
 func slowKey(c forward.Call) string {
 	user := ""
 	if c.User != nil {
@@ -156,8 +149,7 @@ func slowKey(c forward.Call) string {
 	return c.Member.Cluster.Name + " " + identity.CallerKey(user, c.Bearer)
 }
 
-// redirectTo sets the Location to the same URL at the bridge, and returns a *status.Error of reason Redirected. why is
-// the first part of its message.
+// redirectTo sets the Location to the same URL at the bridge, and returns a *status.Error of reason Redirected.
 func (f *Function) redirectTo(w http.ResponseWriter, r *http.Request, rt route.Route, why string) error {
 	if rt.Bridge && f.bridge == "" {
 		return status.New(status.Internal, "",
@@ -168,14 +160,12 @@ func (f *Function) redirectTo(w http.ResponseWriter, r *http.Request, rt route.R
 	return f.redirected(why, r.RequestURI)
 }
 
-// redirected returns the error whose message explains a redirect.
 func (f *Function) redirected(why, uri string) *status.Error {
 	return status.New(status.Redirected, "",
 		"%s; the bridge serves it at %s (clients that follow redirects do so; with curl add -L)",
 		why, f.location(uri))
 }
 
-// location returns the URL of a request URI at the bridge.
 func (f *Function) location(uri string) string {
 	if strings.HasPrefix(uri, "/bridge/") {
 		return f.bridge + uri
@@ -207,14 +197,13 @@ func (f *Function) Overflow(r *http.Request, code int, _ http.Header) http.Handl
 	})
 }
 
-// changedNothing reports whether a request was a read or a dry run, so that the bridge may repeat it. It does not
-// recognize the dry run of a deletion, whose body may contradict the query.
+// changedNothing reports whether the bridge may repeat a request. It does not recognize the dry run of a deletion,
+// whose body may contradict the query.
 func changedNothing(method, query string) bool {
 	return method == http.MethodGet || method == http.MethodHead ||
 		method != http.MethodDelete && isDryRun(query)
 }
 
-// isDryRun reports whether the query declares a dry run.
 func isDryRun(query string) bool {
 	q, err := url.ParseQuery(query)
 	values := q["dryRun"]

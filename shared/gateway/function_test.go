@@ -12,8 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFunctionSendsToTheBridge fails if a function serves a stream, a large body or the gateway's own API. A function's
-// response ends after seconds and at 6 MB.
+// A function's response ends after seconds and at 6 MB.
 func TestFunctionSendsToTheBridge(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{Function: gateway.NewFunction("")})
@@ -50,8 +49,7 @@ func TestFunctionSendsToTheBridge(t *testing.T) {
 	}
 }
 
-// TestOverflow fails if the redirect of an oversized response repeats a write. A write that is done is followed by a
-// read.
+// The redirect of an oversized response must not repeat a write.
 func TestOverflow(t *testing.T) {
 	tests := []struct {
 		method, uri  string
@@ -97,7 +95,6 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestOverflowIsRemembered fails if a function fetches an oversized list again before it redirects.
 func TestOverflowIsRemembered(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	fn := gateway.NewFunction("")
@@ -115,8 +112,7 @@ func TestOverflowIsRemembered(t *testing.T) {
 	}
 }
 
-// TestThaw fails if a call is lost, or a write repeated, on a connection that the member closed while the process was
-// frozen.
+// TestThaw fails if a call is lost or a write repeated on a connection that the member closed during a freeze.
 func TestThaw(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{})

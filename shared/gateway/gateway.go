@@ -1,9 +1,8 @@
 // Package gateway is the http.Handler that authenticates a caller, authorizes the request, and forwards it.
 //
-//   - [Gateway] parses each request once and dispatches it by the kind of its route. The kinds are the gateway's own
-//     [API], the [Fleet] and one member cluster.
-//   - The bridge is the program that serves streams. Its [Streamer] and [Admission] limit open streams and calls.
-//   - A function is a serverless program, such as AWS Lambda. [Function] redirects to the bridge what it cannot serve.
+// The [Gateway] dispatches each request to the gateway's own [API], to the [Fleet] or to one member cluster.
+// [Streamer] and [Admission] limit open streams and concurrent calls. A serverless program, such as AWS Lambda, has a
+// [Function], which redirects to the bridge what it cannot serve.
 //
 // Invariants:
 //   - The audit log admits a request before it is served or refused. Malformed URLs and health checks skip this.
@@ -39,39 +38,36 @@ import (
 // Config contains the parts of a Gateway. Identity, Access and Members are required.
 type Config struct {
 	Identity identity.Chain
-	// Tokens recognizes tokens of other issuers that are valid at the gateway. Optional.
-	Tokens  TokenRecognizer
-	Access  *access.Authorizer
-	Members *cluster.Members
-	// Passes recognizes passes, which are never forwarded, and serves the documents by which others verify them. Optional.
+	Tokens   TokenRecognizer
+	Access   *access.Authorizer
+	Members  *cluster.Members
+	// Passes verifies passes, and serves the documents by which others verify them. Optional.
 	Passes *passes.Verifier
-	// API is the gateway's own API. Optional. Without one, a function redirects requests for it to the bridge, and other
-	// programs respond 404.
+	// API is optional. Without it, a function redirects its requests to the bridge, and other programs respond 404.
 	API API
-	// Fleet serves many clusters as one. It is optional like API.
+	// Fleet is optional, like API.
 	Fleet Fleet
-	// Streams serves requests that stay open. Optional.
+	// Streams is optional.
 	Streams Streamer
-	// Admission limits concurrent calls. Without one, there is no limit.
+	// Admission is optional. Without it, concurrent calls have no limit.
 	Admission Admission
-	// Function is set if the handler runs in a function.
+	// Function is nil outside of functions.
 	Function *Function
-	// Source selects where the sender's address is found, for limits of callers who are not identified.
+	// Source selects how the sender's address is found. Limits for unidentified callers use it.
 	Source limits.SourceMode
 	// Origins are the web pages that may open websockets and write with the credentials of a browser.
 	Origins Origins
 	// Recheck is the interval at which the caller's rights are checked during a stream. 0 means 10 s.
 	Recheck time.Duration
-	// ClientTimeout is how long a client may accept none of a response. It is also the time for each 256 KiB of a
+	// ClientTimeout is how long a client may accept nothing of a response. It is also the time for each 256 KiB of a
 	// request's body. 0 means one minute. Streams have other limits.
 	ClientTimeout time.Duration
 	// Log receives one event for each request. nil means slog.Default().
-	Log *slog.Logger
-	// Audit is optional.
+	Log   *slog.Logger
 	Audit *audit.Log
-	// Caches return the statistics of caches by name.
+	// Caches return the statistics of caches by name. Optional.
 	Caches []func() map[string]cache.Stats
-	// Namespace of the CloudWatch metrics in the log of a function. "" means that the log contains no metrics.
+	// Namespace of the CloudWatch metrics in a function's log. "" means no metrics.
 	Namespace string
 }
 
@@ -110,7 +106,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 // AuditLog returns the audit log, or nil if there is none.
 func (g *Gateway) AuditLog() *audit.Log { return g.cfg.Audit }
 
-// AuditStats returns the statistics of the audit log. They are zero without one.
+// AuditStats returns the statistics of the audit log. They are zero without a log.
 func (g *Gateway) AuditStats() audit.Stats {
 	if g.cfg.Audit == nil {
 		return audit.Stats{}
@@ -137,8 +133,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve dispatches a request by the kind of its route. Errors are *status.Error or, if the client has gone, the
-// context's. fail writes the error, unless w.code shows that a response has begun.
+// serve returns a *status.Error or, if the client has gone, the context's error. Its caller writes the error, unless a
+// response has begun.
 func (g *Gateway) serve(w *recorder, r *http.Request, c *call) error {
 	if err := g.accept(r, c); err != nil {
 		return err
@@ -153,7 +149,7 @@ func (g *Gateway) serve(w *recorder, r *http.Request, c *call) error {
 	}
 }
 
-// accept parses a request. It returns an error for requests that are refused whoever sent them.
+// accept refuses requests that no caller may send.
 func (g *Gateway) accept(r *http.Request, c *call) error {
 	req, err := route.ParseRequest(r.Method, r.RequestURI, r.Header)
 	if err != nil {
@@ -176,7 +172,8 @@ var methods = []string{
 	http.MethodOptions,
 }
 
-// fail writes an error, unless the response has begun. It panics with http.ErrAbortHandler if the client has gone.
+// fail writes an error, unless the response has begun. If the client has gone before, fail panics with
+// http.ErrAbortHandler.
 func fail(w *recorder, r *http.Request, c *call, err error) {
 	err = cmp.Or(w.deadlines.late(), err) // net/http reports a late body as a client that has gone
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) && w.code == 0 {
@@ -191,9 +188,9 @@ func fail(w *recorder, r *http.Request, c *call, err error) {
 // maxRefused is how many bytes of a refused request's body are read, so that its client can read the response.
 const maxRefused = 4 << 20
 
-// refuse writes an error, and ends the connection if the request has a body. net/http would read the rest of that body
-// for as long as it arrives. Closing a connection with unread bytes would reset it, and the client would lose the
-// response.
+// refuse writes an error. It ends the connection if the request has a body, because net/http would read that body for
+// as long as it arrives. refuse reads maxRefused bytes first: a connection closed with unread bytes is reset, and the
+// client would lose the response.
 func refuse(w *recorder, r *http.Request, err error) {
 	w.deadlines.refuse()
 	if r.ContentLength == 0 {

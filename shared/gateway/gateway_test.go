@@ -22,7 +22,6 @@ const token = `{token: members-token}`
 
 func ok(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
 
-// withIdentity returns the headers that identify the test's caller to its member, and extra.
 func withIdentity(extra http.Header) http.Header {
 	out := http.Header{
 		"Authorization": {"Bearer members-token"}, "Impersonate-User": {"alice"}, "Impersonate-Group": {"dev"},
@@ -31,7 +30,6 @@ func withIdentity(extra http.Header) http.Header {
 	return out
 }
 
-// forwardedRequests are requests of a client, and what the member must receive for them.
 var forwardedRequests = []struct {
 	name, request string
 	want          clustertest.Request
@@ -109,8 +107,6 @@ var forwardedRequests = []struct {
 	},
 }
 
-// TestRequestsReachMembersUnchanged fails if a member receives another path, query or body than the client sent. A
-// header must not change the identity.
 func TestRequestsReachMembersUnchanged(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{})
@@ -136,7 +132,6 @@ func TestRequestsReachMembersUnchanged(t *testing.T) {
 	}
 }
 
-// TestAnswersPassUnchanged fails if a client receives another status, header or body than the member sent.
 func TestAnswersPassUnchanged(t *testing.T) {
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -202,8 +197,7 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// TestShutdownBreaksOpenCalls fails if a call that the gateway's shutdown cuts yields a complete response. A client
-// would mistake it for an empty success.
+// A client would mistake a complete response for an empty success.
 func TestShutdownBreaksOpenCalls(t *testing.T) {
 	arrived := make(chan struct{}, 1)
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
@@ -244,7 +238,6 @@ func TestShutdownBreaksOpenCalls(t *testing.T) {
 	}
 }
 
-// TestTruncatedResponseIsAnError fails if a client cannot see that the member broke the connection within a response.
 func TestTruncatedResponseIsAnError(t *testing.T) {
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, strings.Repeat("x", 100_000))
@@ -259,7 +252,7 @@ func TestTruncatedResponseIsAnError(t *testing.T) {
 	}
 }
 
-// TestStreams fails if the gateway buffers a watch: each event must arrive while the request is open.
+// TestStreams fails if the gateway buffers a watch.
 func TestStreams(t *testing.T) {
 	next := make(chan string)
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {

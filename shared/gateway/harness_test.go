@@ -16,7 +16,6 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
-// fixture is a running gateway with helpers for the requests of this package's tests.
 type fixture struct {
 	*gatewaytest.Gateway
 	t testing.TB

@@ -9,10 +9,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 )
 
-// TokenRecognizer recognizes bearer tokens of other issuers that are valid at the gateway. It is safe for concurrent
-// use.
+// TokenRecognizer recognizes bearer tokens of other issuers. It is safe for concurrent use.
 type TokenRecognizer interface {
-	// IsForGateway reports whether a token claims to be made for this gateway. Such a token is never forwarded to a
+	// IsForGateway reports whether a token claims to be valid at this gateway. Such a token is never forwarded to a
 	// member, which could use it here.
 	IsForGateway(token string) bool
 }
@@ -42,7 +41,6 @@ func (g *Gateway) identify(r *http.Request, c *call) error {
 	return g.admitCaller(c)
 }
 
-// authorize returns a *status.Error if the user may not do a.
 func (g *Gateway) authorize(ctx context.Context, u *identity.User, a access.Attributes) error {
 	return g.cfg.Access.Authorize(ctx, u, a)
 }

@@ -15,7 +15,7 @@ import (
 const extraPrefix = "Impersonate-Extra-"
 
 // impersonated returns the user that the caller impersonates (--as, --as-group, --as-uid), or the caller. Each part
-// needs the verb impersonate, as in Kubernetes. Headers that cannot be parsed completely are an error.
+// needs the verb impersonate, as in Kubernetes.
 func (g *Gateway) impersonated(ctx context.Context, h http.Header, caller *identity.User) (*identity.User, error) {
 	user, err := impersonationTarget(h)
 	if err != nil || user == nil {
@@ -49,7 +49,7 @@ func (g *Gateway) impersonated(ctx context.Context, h http.Header, caller *ident
 	return user, nil
 }
 
-// impersonationTarget returns the user of the impersonation headers, or nil without any.
+// impersonationTarget returns nil without impersonation headers. It refuses those that it does not understand.
 func impersonationTarget(h http.Header) (*identity.User, error) {
 	var u *identity.User
 	for name, values := range h {

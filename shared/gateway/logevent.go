@@ -11,8 +11,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// finish ends the audit event and writes the log event of a request. It is deferred: it converts a panic into an error
-// if nothing was written yet, and repeats it as http.ErrAbortHandler otherwise.
+// finish ends the audit event and logs the request. It must be deferred: it converts a panic into an error if nothing
+// was written yet, and repeats it as http.ErrAbortHandler otherwise.
 func (g *Gateway) finish(w *recorder, r *http.Request, c *call, start time.Time) {
 	panicked := recover()
 	isFault := panicked != nil && panicked != http.ErrAbortHandler //nolint:errorlint // net/http compares it so
@@ -39,8 +39,7 @@ func (g *Gateway) finish(w *recorder, r *http.Request, c *call, start time.Time)
 	}
 }
 
-// failPanic logs a panic and writes an error if nothing was written yet. It returns the value to panic with again, or
-// nil.
+// failPanic returns the value to panic with again, or nil if it wrote an error.
 func (g *Gateway) failPanic(w *recorder, c *call, panicked any) any {
 	c.err = &status.Error{
 		Reason: status.Internal, Message: "the gateway failed to handle the call; its log has the cause",
@@ -53,7 +52,6 @@ func (g *Gateway) failPanic(w *recorder, c *call, panicked any) any {
 	return nil
 }
 
-// targetAttrs returns the attributes of the request's target and of its response.
 func targetAttrs(w *recorder, r *http.Request, c *call, start time.Time) []slog.Attr {
 	res := c.request.Resource
 	return []slog.Attr{
@@ -64,7 +62,6 @@ func targetAttrs(w *recorder, r *http.Request, c *call, start time.Time) []slog.
 	}
 }
 
-// callerAttrs returns the attributes of an identified caller.
 func callerAttrs(c *call) []slog.Attr {
 	if c.user == nil {
 		return nil
@@ -76,7 +73,7 @@ func callerAttrs(c *call) []slog.Attr {
 	return attrs
 }
 
-// failureAttrs returns the attributes of a failed request, and the least level of its event.
+// failureAttrs also returns the least level of the event.
 func failureAttrs(c *call, isAborted bool) (attrs []slog.Attr, least slog.Level) {
 	least = slog.LevelInfo
 	if c.err != nil {
@@ -92,7 +89,6 @@ func failureAttrs(c *call, isAborted bool) (attrs []slog.Attr, least slog.Level)
 	return attrs, least
 }
 
-// resourceName returns RESOURCE/SUBRESOURCE.GROUP, without the parts that a resource does not have.
 func resourceName(r route.Resource) string {
 	name := r.Resource
 	if r.Subresource != "" {

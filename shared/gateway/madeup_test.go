@@ -20,7 +20,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes"
 )
 
-// countedObjects counts the reads of clusters.
 type countedObjects struct {
 	objects.Store
 	reads atomic.Int64
@@ -36,8 +35,7 @@ func (s *countedObjects) List(ctx context.Context, prefix string, limit int, con
 	return s.Store.List(ctx, prefix, limit, cont)
 }
 
-// TestMadeUpTokensCostFewReads fails if each call with a made-up token and cluster reads the object store. AWS bills
-// the reads, and throttles those of all other callers.
+// AWS bills the reads, and throttles those of all other callers.
 func TestMadeUpTokensCostFewReads(t *testing.T) {
 	store, now := &countedObjects{}, time.Now()
 	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) {
@@ -63,8 +61,7 @@ func TestMadeUpTokensCostFewReads(t *testing.T) {
 	}
 }
 
-// TestMalformedTokenReachesNoMember: a member would receive tokens that the gateway cannot parse. One of them may be
-// the gateway's own, which a proxy folded with another.
+// A malformed token may contain the gateway's own, which a proxy folded with another.
 func TestMalformedTokenReachesNoMember(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) {

@@ -35,10 +35,9 @@ func (g *Gateway) staleReads() (n uint64) {
 // metricCounts contains the counts that a function has already reported.
 type metricCounts struct{ lost, refused atomic.Uint64 }
 
-// metricAttrs returns attributes and the least level for the log of a function's call. The attributes are the number
-// of stale reads, and of audit events lost and calls refused since the last report. The latter two are errors. A
-// function has one call at a time, and serves no metrics. With a namespace, the line has the embedded metric format,
-// too, which CloudWatch Logs counts by.
+// metricAttrs returns attributes and the least level for the log of a function's call. Lost events and refused calls
+// are counted since the last report, and are errors. With a namespace, the line also has the embedded metric format of
+// CloudWatch:
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 func (g *Gateway) metricAttrs(stale uint64) (attrs []slog.Attr, least slog.Level) {
 	now := g.AuditStats()

@@ -18,8 +18,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestStaleReads fails if the log line of a function's call lacks the number of reads from expired cache entries.
-// CloudWatch makes a metric of it.
+// CloudWatch makes a metric of the count in the log.
 func TestStaleReads(t *testing.T) {
 	var stale atomic.Uint64
 	var log bytes.Buffer // read after the server has ended

@@ -37,7 +37,6 @@ func faultyMember(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refusals are requests that the gateway refuses, or for which it replaces the response of the member.
 var refusals = []struct {
 	name, path      string
 	header          http.Header
@@ -74,7 +73,6 @@ var refusals = []struct {
 	{"broken connection", "/clusters/m/broken", nil, 502, "unreachable", "broke the connection"},
 }
 
-// TestRefusals fails if a refused request reaches a member, or if its Status does not explain the refusal.
 func TestRefusals(t *testing.T) {
 	m := clustertest.NewMember(t, faultyMember)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: m.Certificate().Raw})

@@ -13,7 +13,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// unauthorized responds as kube-apiserver does to a wrong credential.
 func unauthorized(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusUnauthorized)
@@ -22,8 +21,7 @@ func unauthorized(w http.ResponseWriter) {
 			`"reason":"Unauthorized","code":401}`)
 }
 
-// TestRenewal fails if the gateway does not reread a credential that the member refuses with 401. It must repeat the
-// request if the member itself refused it and its body is still in memory, and no other request.
+// The gateway repeats a request only if the member itself refused it and its body is still in memory.
 func TestRenewal(t *testing.T) {
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer second-token" {
@@ -89,8 +87,7 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestUnauthorizedBehindAMember fails if the gateway treats the 401 of a proxied service as a refusal of its own
-// credential. Such a service may require a password of its callers.
+// A proxied service may require a password of its callers.
 func TestUnauthorizedBehindAMember(t *testing.T) {
 	answers := map[string]string{
 		"text": "who are you?", "json": `{"error":"login required"}`, "empty": "",

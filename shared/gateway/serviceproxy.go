@@ -9,8 +9,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// checkServiceProxy refuses proxy subresources of a member, unless spec.serviceProxy of its cluster lists their target.
-// They lead out of the API server to any listener there.
+// checkServiceProxy refuses proxy subresources that spec.serviceProxy does not list. They reach listeners outside of
+// the member's API server.
 func checkServiceProxy(c *v1alpha1.Cluster, res route.Resource) error {
 	if !res.IsResource || res.Subresource != "proxy" && res.Verb != "proxy" {
 		return nil
@@ -29,8 +29,7 @@ func checkServiceProxy(c *v1alpha1.Cluster, res route.Resource) error {
 		c.Name, strings.Join(target, "/"))
 }
 
-// matchProxy compares the parts of an entry with those of a target. The target's name may be SCHEME:NAME:PORT or
-// NAME:PORT. The entry contains NAME or NAME:PORT.
+// matchProxy accepts the target names SCHEME:NAME:PORT and NAME:PORT. The entry contains NAME or NAME:PORT.
 func matchProxy(entry, target []string) bool {
 	if len(entry) != len(target) {
 		return false

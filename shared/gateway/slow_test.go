@@ -16,7 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// hangingMember answers no request until release is called, except to /fast.
+// hangingMember responds to /fast only, until release is called.
 func hangingMember(t *testing.T) (m *clustertest.Member, release func()) {
 	t.Helper()
 	released := make(chan struct{})
@@ -37,15 +37,13 @@ func hangingMember(t *testing.T) (m *clustertest.Member, release func()) {
 
 const firstByte = 100 * time.Millisecond
 
-// impatientFunction returns a function that waits for firstByte until a member begins its response.
 func impatientFunction() *gateway.Function {
 	f := gateway.NewFunction("https://bridge.example")
 	f.FirstByte = firstByte
 	return f
 }
 
-// TestFunctionSendsReadsOfHangingMemberToBridge fails if a function waits for a member that does not respond. 64 such
-// reads would use up the concurrency that all members share.
+// 64 waiting reads would use up the concurrency that all members share.
 func TestFunctionSendsReadsOfHangingMemberToBridge(t *testing.T) {
 	hanging, _ := hangingMember(t)
 	healthy := clustertest.NewMember(t, ok)
@@ -82,7 +80,6 @@ func TestFunctionSendsReadsOfHangingMemberToBridge(t *testing.T) {
 	wantOK("/clusters/hanging/fast") // slow paths are recorded by caller, and alice called this one
 }
 
-// TestFunctionWaitsForWrites fails if a redirect repeats a write that the member has begun, however slow it is.
 func TestFunctionWaitsForWrites(t *testing.T) {
 	hanging, release := hangingMember(t)
 	h := newGateway(t, gatewaytest.Options{Function: impatientFunction()})
@@ -106,8 +103,6 @@ func TestFunctionWaitsForWrites(t *testing.T) {
 	}
 }
 
-// TestFunctionDeliversAnswersThatBeganInTime fails if the deadline for the first byte cuts a response that began before
-// it.
 func TestFunctionDeliversAnswersThatBeganInTime(t *testing.T) {
 	began, ended := strings.Repeat("begun ", 10_000), "ended"
 	for patience := 2 * firstByte; ; patience *= 2 {

@@ -21,8 +21,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// echoingMember returns a member that responds to plain requests and switches to any protocol. Then it echoes. It
-// refuses upgrades of /api/v1/refuse.
+// echoingMember returns a member that switches to any protocol and echoes.
 func echoingMember(t testing.TB) *clustertest.Member {
 	return clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		protocol := r.Header.Get("Upgrade")
@@ -42,7 +41,6 @@ func echoingMember(t testing.TB) *clustertest.Member {
 	})
 }
 
-// requestKinds are plain requests and upgrades.
 var requestKinds = []struct {
 	name, method, connection, headers string
 	member                            http.Header // the headers that the member receives, without the identity
@@ -69,7 +67,7 @@ var requestKinds = []struct {
 	},
 }
 
-// attacks are headers with which a client could try to impersonate another user. connection is added to the Connection
+// attacks are headers with which a client could try to impersonate another user. connection extends the Connection
 // header.
 var attacks = []struct {
 	name, connection, headers string
@@ -150,8 +148,6 @@ var attacks = []struct {
 	{"harmless headers pass", "", "X-Keep: 1\nx-keep: 2\n", http.Header{"X-Keep": {"1", "2"}}, 0, ""},
 }
 
-// TestSmuggling fails if a header of a client changes the identity that a member receives, in plain requests or
-// upgrades.
 func TestSmuggling(t *testing.T) {
 	m := echoingMember(t)
 	h := newGateway(t, gatewaytest.Options{})
@@ -166,8 +162,7 @@ func TestSmuggling(t *testing.T) {
 	smuggle(t, h, m, "passthrough", "callers-own", http.Header{"Authorization": {"Bearer callers-own"}})
 }
 
-// smuggle tries every attack on a cluster. Its member must receive identity and no other header that identifies a
-// caller. bearer is the caller's token, "" for a client certificate.
+// smuggle tries every attack on a cluster. bearer is the caller's token, "" for a client certificate.
 func smuggle(t *testing.T, h *fixture, m *clustertest.Member, cluster, bearer string, identity http.Header) {
 	for _, kind := range requestKinds {
 		for _, attack := range attacks {
@@ -282,7 +277,6 @@ func TestFoldedHeader(t *testing.T) {
 	}
 }
 
-// TestTrailers fails if a trailer of a client reaches a member, or becomes a header there.
 func TestTrailers(t *testing.T) {
 	m := echoingMember(t)
 	h := newGateway(t, gatewaytest.Options{})
@@ -301,8 +295,7 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
-// TestEarlyBytes fails if a member receives the bytes behind an upgrade request as a second request. They belong to the
-// upgraded protocol.
+// The bytes belong to the upgraded protocol. A member must not read them as a second request.
 func TestEarlyBytes(t *testing.T) {
 	m := echoingMember(t)
 	h := newGateway(t, gatewaytest.Options{})
@@ -331,7 +324,6 @@ func TestEarlyBytes(t *testing.T) {
 	}
 }
 
-// TestSmugglingByHTTP2 fails if a frame of HTTP/2 changes the identity that a member receives.
 func TestSmugglingByHTTP2(t *testing.T) {
 	m := echoingMember(t)
 	h := newGateway(t, gatewaytest.Options{})
@@ -454,7 +446,6 @@ func callHTTP2(t *testing.T, addr string, config *tls.Config, headers []string, 
 	}
 }
 
-// FuzzSmuggling fails if generated headers of a plain request or an upgrade change the identity that a member receives.
 func FuzzSmuggling(f *testing.F) {
 	for _, attack := range attacks {
 		f.Add(attack.headers, attack.connection, byte(len(attack.name)))

@@ -12,7 +12,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// sourceRecorder refuses every bearer token and records the source of its request.
 type sourceRecorder struct{ sources chan string }
 
 func (sourceRecorder) Method() string { return "test token" }
@@ -22,8 +21,7 @@ func (a sourceRecorder) AuthenticateToken(ctx context.Context, _ string) (*ident
 	return nil, status.New(status.Unauthenticated, "", "the token was refused: this is a test; send none")
 }
 
-// TestAuthenticatorsGetTheSource fails if an authenticator cannot read the source address of a request. One address
-// with made-up tokens could then use up the checks of all callers.
+// Without the source, one address with made-up tokens could use up the checks of all callers.
 func TestAuthenticatorsGetTheSource(t *testing.T) {
 	for mode, want := range map[limits.SourceMode]string{
 		limits.PeerSource: "127.0.0.1/32", limits.ForwardedSource: "192.0.2.1/32", limits.NoSource: "",

@@ -17,26 +17,21 @@ type Handler func(w http.ResponseWriter, r *http.Request) error
 
 // Streamer serves requests that stay open. It is safe for concurrent use.
 type Streamer interface {
-	// ForwardStream forwards a stream to a member cluster. Its errors are those of forward.Do.
 	ForwardStream(w http.ResponseWriter, r *http.Request, c forward.Call) error
-	// ServeWatch serves a watch of the gateway's own API, or of the fleet. It calls serve, which writes the events.
+	// ServeWatch serves a watch of the gateway's own API or of the fleet. It calls serve, which writes the events.
 	ServeWatch(w http.ResponseWriter, r *http.Request, user string, serve Handler) error
 }
 
-// plainStreams is the Streamer of programs without limits for streams.
 type plainStreams struct{}
 
-// ForwardStream implements Streamer.
 func (plainStreams) ForwardStream(w http.ResponseWriter, r *http.Request, c forward.Call) error {
 	return forward.Do(w, r, c)
 }
 
-// ServeWatch implements Streamer.
 func (plainStreams) ServeWatch(w http.ResponseWriter, r *http.Request, _ string, serve Handler) error {
 	return serve(w, r)
 }
 
-// serveWatch serves a watch for as long as check returns nil. serve writes the events.
 func (g *Gateway) serveWatch(
 	w *recorder, r *http.Request, c *call, check func(context.Context) error, serve Handler,
 ) error {
@@ -46,13 +41,10 @@ func (g *Gateway) serveWatch(
 	return g.cfg.Streams.ServeWatch(w, r, c.user.Name, serve)
 }
 
-// defaultRecheck is the default of Config.Recheck.
 const defaultRecheck = 10 * time.Second
 
-// recheck calls check at intervals, and ends the request's context when check fails. Call stop when the stream has
-// ended. stop sets c.ended to the cause of the end.
-//
-// Each stream has a timer instead of a goroutine, because thousands of streams may be open and idle.
+// recheck calls check at intervals, and ends the request's context when check fails. stop sets c.ended to that error.
+// Each stream has a timer instead of a goroutine, because thousands of streams may be idle.
 func (g *Gateway) recheck(r *http.Request, c *call, check func(context.Context) error) (_ *http.Request, stop func()) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	var (

@@ -16,7 +16,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// upgradingMember returns a member that switches protocols and passes the connection to talk.
 func upgradingMember(t *testing.T, talk func(conn *tls.Conn, r *bufio.Reader)) *clustertest.Member {
 	return clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/refuse" {
@@ -39,7 +38,6 @@ func upgradingMember(t *testing.T, talk func(conn *tls.Conn, r *bufio.Reader)) *
 	})
 }
 
-// dialUpgrade requests an upgrade and sends first immediately after the request.
 func (h *fixture) dialUpgrade(path, first string) (*tls.Conn, *bufio.Reader, *http.Response) {
 	h.t.Helper()
 	request := "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, upgrade\r\nUpgrade: spdy/3.1\r\n" +
@@ -49,8 +47,7 @@ func (h *fixture) dialUpgrade(path, first string) (*tls.Conn, *bufio.Reader, *ht
 	return conn, r, resp
 }
 
-// TestUpgradeCarriesBothDirections fails if bytes of exec or port-forward are lost, or if the audit event miscounts
-// them.
+// Lost bytes would break exec and port-forward.
 func TestUpgradeCarriesBothDirections(t *testing.T) {
 	data := make([]byte, 5<<20)
 	_, _ = rand.Read(data)
@@ -92,7 +89,6 @@ func TestUpgradeCarriesBothDirections(t *testing.T) {
 	}
 }
 
-// TestUpgradeEnds fails if one side of an upgraded connection stays open after the other side closed.
 func TestUpgradeEnds(t *testing.T) {
 	t.Run("the member closes", func(t *testing.T) {
 		m := upgradingMember(t, func(conn *tls.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, "bye") })
@@ -117,7 +113,6 @@ func TestUpgradeEnds(t *testing.T) {
 	})
 }
 
-// TestUpgradeRefused fails if a client does not see why a member refuses an upgrade.
 func TestUpgradeRefused(t *testing.T) {
 	m := upgradingMember(t, nil)
 	h := newGateway(t, gatewaytest.Options{})

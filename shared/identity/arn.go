@@ -11,11 +11,11 @@ import (
 
 // ARNRule maps the IAM role or user of an ARN to a user. The fields are named as in EKS's aws-auth.
 type ARNRule struct {
-	// ARN is arn:aws:iam::123456789012:role/NAME or …:user/NAME. In NAME, "*" matches any characters but "/". NAME of a
-	// role has no path, because STS does not report it.
+	// ARN is arn:aws:iam::123456789012:role/NAME or …:user/NAME. In NAME, "*" matches any characters but "/". The NAME of
+	// a role has no path, because STS does not report it.
 	ARN string `json:"arn"`
-	// Username is the user's name. "" means the ARN of the role or user. {{AccountID}} and {{SessionName}} are replaced.
-	// The caller that assumes a role chooses the session's name.
+	// Username "" means the ARN of the role or user. {{AccountID}} and {{SessionName}} are replaced. The caller that
+	// assumes a role chooses the session's name.
 	Username string   `json:"username,omitempty"`
 	Groups   []string `json:"groups,omitempty"`
 }
@@ -69,7 +69,6 @@ func (m *ARNMapping) Validate() error {
 	return nil
 }
 
-// caller is an AWS identity.
 type caller struct {
 	arn       string // as STS reports it
 	canonical string // the ARN of the role or user
@@ -107,7 +106,6 @@ func parseCaller(arn string) (caller, error) {
 	return c, nil
 }
 
-// user returns the user for an ARN of STS.
 func (m *ARNMapping) user(arn string) (*User, error) {
 	c, err := parseCaller(arn)
 	if err != nil {
@@ -132,7 +130,6 @@ func (m *ARNMapping) user(arn string) (*User, error) {
 	return u, nil
 }
 
-// matchARN reports whether pattern matches the whole of arn. "*" matches any characters but "/".
 func matchARN(pattern, arn string) bool {
 	before, after, star := strings.Cut(pattern, "*")
 	rest, ok := strings.CutPrefix(arn, before)

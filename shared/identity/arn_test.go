@@ -84,8 +84,7 @@ func TestARNMapping(t *testing.T) {
 	}
 }
 
-// TestARNMappingToSystemNames: a caller must not choose a user name that Kubernetes reserves by the name of its
-// session.
+// A caller chooses the name of its session, which must not yield a user name that Kubernetes reserves.
 func TestARNMappingToSystemNames(t *testing.T) {
 	system := &ARNMapping{Rules: []ARNRule{{ARN: "arn:aws:iam::111122223333:role/r", Username: "{{SessionName}}:masters",
 		Groups: []string{"system:masters", "x"}}}}

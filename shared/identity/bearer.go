@@ -14,15 +14,15 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// maxToken bounds bearer tokens, in bytes. An ALB accepts header lines of 16 KB.
+// maxToken is in bytes. An ALB accepts header lines of 16 KB.
 const maxToken = 16 << 10
 
-// BearerProtocol is the prefix of a websocket subprotocol with a bearer token, in base64url without padding. Browsers
-// use it, because they cannot set headers. https://kubernetes.io/docs/reference/access-authn-authz/authentication/
+// BearerProtocol is the prefix of a websocket subprotocol with a bearer token, for browsers, which cannot set headers.
+// https://kubernetes.io/docs/reference/access-authn-authz/authentication/
 const BearerProtocol = "base64url.bearer.authorization.k8s.io."
 
-// BearerToken returns the bearer token of a request. It reads the Authorization header or, for a websocket handshake
-// without one, the subprotocols. It returns "" without a token, and an error for one that cannot be read.
+// BearerToken reads the Authorization header or, for a websocket handshake without a token there, the subprotocols. It
+// returns "" without a token, and an error for one that cannot be read.
 func BearerToken(r *http.Request) (string, error) {
 	values := r.Header["Authorization"]
 	if len(values) > 1 {
@@ -43,7 +43,7 @@ func BearerToken(r *http.Request) (string, error) {
 	return protocolToken(r.Header["Sec-Websocket-Protocol"])
 }
 
-// protocolToken parses the subprotocols as kube-apiserver does. One contains the token. There must be another, because
+// protocolToken parses the subprotocols as kube-apiserver does. There must be another one beside the token's, because
 // the server responds with a subprotocol that the client offered.
 func protocolToken(lines []string) (token string, err error) {
 	others := false
@@ -87,16 +87,14 @@ func checkToken(token string) error {
 
 // TokenAuthenticator authenticates callers by one kind of bearer token.
 type TokenAuthenticator interface {
-	// Method describes the kind, such as "OpenID Connect token".
 	Method() string
 	// AuthenticateToken returns nil and no error for tokens of another kind. Its errors are *status.Error. The reason is
-	// Unauthenticated for an invalid token. It is IssuerUnavailable, StoreUnavailable or TooManyRequests if the token may
-	// be valid, but cannot be verified now.
+	// Unauthenticated for an invalid token, and another if the token cannot be verified now.
 	AuthenticateToken(ctx context.Context, token string) (*User, error)
 }
 
-// Bearer authenticates callers by bearer tokens of several kinds. A token of no kind is an error, unlike a missing
-// token.
+// Bearer authenticates callers by bearer tokens of several kinds. Unlike a missing token, a token of no kind is an
+// error.
 type Bearer []TokenAuthenticator
 
 // Method implements Authenticator.
@@ -126,11 +124,10 @@ func (b Bearer) Authenticate(r *http.Request) (*User, error) {
 	return nil, status.New(status.Unauthenticated, "", "the gateway does not accept this bearer token: %s", b.Method())
 }
 
-// systemPrefix is the prefix of names that Kubernetes reserves, such as the group with all rights. No other system can
-// assign such names.
+// systemPrefix begins names that Kubernetes reserves, such as the group with all rights. No other system can assign
+// them.
 const systemPrefix = "system:"
 
-// maxName bounds names of users and groups of other systems, in bytes.
 const maxName = 1024
 
 // foreignName returns an error if another system may not assign a name to a user or group.
@@ -149,7 +146,6 @@ func foreignName(name string) error {
 // hidden reports whether a character is invisible. With such characters a log would show a different name.
 func hidden(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }
 
-// foreignGroups returns the groups that another system may assign, and drops the others.
 func foreignGroups(groups []string) []string {
 	var out []string
 	for _, g := range groups {
@@ -160,13 +156,12 @@ func foreignGroups(groups []string) []string {
 	return out
 }
 
-// refused returns the error for an invalid credential. err is for the log.
+// refusal returns the error for an invalid credential. err is for the log.
 func refusal(err error, format string, args ...any) *status.Error {
 	return &status.Error{Reason: status.Unauthenticated, Message: fmt.Sprintf(format, args...), Err: err}
 }
 
-// unavailable returns the error for a token that cannot be verified now. err is for the log. With a 401, clients would
-// delete the token.
+// unavailable returns the error for a token that cannot be verified now. With a 401, clients would delete the token.
 func unavailable(err error, after time.Duration, format string, args ...any) *status.Error {
 	return &status.Error{Reason: status.IssuerUnavailable, Message: fmt.Sprintf(format, args...),
 		RetryAfter: after, Err: err}

@@ -72,7 +72,6 @@ func TestBearerToken(t *testing.T) {
 	}
 }
 
-// known accepts one token.
 type known string
 
 func (k known) Method() string { return "token " + string(k) }

@@ -9,11 +9,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cache"
 )
 
-// maxVerified is how many chains a process remembers as verified. An entry has some 200 bytes.
 const maxVerified = 10_000
 
-// ClientCA verifies client certificates. It remembers the valid ones until they expire, because checking a signature
-// costs more than the rest of a request. Authenticators check revocation themselves. It is safe for concurrent use.
+// ClientCA verifies client certificates. It remembers valid chains until they expire, because checking a signature
+// costs more than the rest of a request. It does not check revocation. It is safe for concurrent use.
 type ClientCA struct {
 	roots *x509.CertPool
 	now   func() time.Time
@@ -54,7 +53,6 @@ func (a *ClientCA) Verify(chain []*x509.Certificate) error {
 	return nil
 }
 
-// chainKey hashes the certificates of a chain. Their encodings have lengths, so two chains have different keys.
 func chainKey(chain []*x509.Certificate) (key [sha256.Size]byte) {
 	h := sha256.New()
 	for _, c := range chain {
@@ -64,7 +62,6 @@ func chainKey(chain []*x509.Certificate) (key [sha256.Size]byte) {
 	return key
 }
 
-// firstExpiry returns when the first certificate of a verified chain expires.
 func firstExpiry(chain []*x509.Certificate) time.Time {
 	first := chain[0].NotAfter
 	for _, c := range chain[1:] {

@@ -15,8 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// TestClientCAForgetsExpiredChains: a remembered certificate would be accepted for ever, if neither its own end nor
-// that of its issuer counted.
+// Both the certificate and its issuer must expire.
 func TestClientCAForgetsExpiredChains(t *testing.T) {
 	start := time.Now()
 	root, rootKey := issue(t, nil, nil, true, start.Add(24*time.Hour))
@@ -51,8 +50,7 @@ func TestClientCAForgetsExpiredChains(t *testing.T) {
 	}
 }
 
-// TestClientCAOfAnotherRoot: a certificate with the same name, of another authority, must not match one that is
-// remembered.
+// A certificate with a remembered name, of another authority, must not match.
 func TestClientCAOfAnotherRoot(t *testing.T) {
 	ours, err := pki.LoadCA(t.TempDir(), "ca")
 	if err != nil {
@@ -76,7 +74,7 @@ func TestClientCAOfAnotherRoot(t *testing.T) {
 	}
 }
 
-// issue returns a certificate for clients, or of an authority, that parent signed. Without a parent it is self-signed.
+// issue returns a self-signed certificate if parent is nil.
 func issue(
 	t *testing.T, parent *x509.Certificate, parentKey any, isCA bool, notAfter time.Time,
 ) (*x509.Certificate, *ecdsa.PrivateKey) {

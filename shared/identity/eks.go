@@ -33,10 +33,8 @@ const (
 	eksLifetime   = 15 * time.Minute
 	eksSkew       = 5 * time.Minute
 	maxEKSExpires = 900
-	// stsTime bounds one request to STS.
-	stsTime = 5 * time.Second
-	// eksCached is how long the result for a valid token is cached. AWS may revoke the credential that signed it.
-	// eksRefused is the same for a token that STS refused.
+	stsTime       = 5 * time.Second
+	// eksCached is the lifetime of an accepted token in the cache, and eksRefused that of a token that STS refused.
 	eksCached     = time.Minute
 	eksRefused    = 10 * time.Second
 	maxEKSCached  = 1024
@@ -52,22 +50,20 @@ var stsHosts = sync.OnceValue(func() *regexp.Regexp {
 		`)\.(?:amazonaws\.com(?:\.cn)?|api\.aws))$`)
 })
 
-// awsRegion is the form of a region's name.
 const awsRegion = `[a-z]{2}(?:-[a-z]{1,10}){1,3}-[0-9]{1,2}`
 
 // GlobalRegion is the name that AWS's SDKs give to the global endpoint of STS.
 const GlobalRegion = "aws-global"
 
-// stsParameters are the parameters of a valid token. Each may occur once, in any case.
 var stsParameters = []string{
 	"action", "version", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires", "x-amz-security-token",
 	"x-amz-signature", "x-amz-signedheaders", "x-amz-user-agent",
 }
 
-// EKSConfig configures an EKS.
+// EKSConfig configures an EKS. GatewayID and Mapping are required.
 type EKSConfig struct {
-	// GatewayID is the value of --cluster-name for callers. It is required. It must not be the name of an EKS cluster,
-	// because receivers of that cluster's tokens could use them at the gateway.
+	// GatewayID is the value of --cluster-name for callers. It must not be the name of an EKS cluster, because receivers
+	// of that cluster's tokens could use them at the gateway.
 	GatewayID string
 	Mapping   *ARNMapping // required
 	// Regions are the regions whose STS may be called, and GlobalRegion for the global endpoint. Empty allows all.
@@ -81,12 +77,10 @@ type EKSConfig struct {
 }
 
 // EKS authenticates callers by tokens of `aws eks get-token --cluster-name GATEWAY-ID`. Such a token is a signed
-// request for sts:GetCallerIdentity. The gateway sends it to STS, whose response contains the caller's ARN. Users are
-// cached for a minute, and refusals for 10 s. EKS is safe for concurrent use.
+// request for sts:GetCallerIdentity, whose response contains the caller's ARN. EKS is safe for concurrent use.
 //
-// Threat model: the token is a URL that any client can write, and the gateway calls it. So its host must be STS, and
-// its parameters must be those of the AWS CLI. Redirects are not followed. stsLanes prevents that invented tokens delay
-// other callers.
+// Any client can write a token, and the gateway calls the URL in it. So its host must be STS, its parameters those of
+// the AWS CLI, and redirects are not followed. stsLanes prevents that invented tokens delay other callers.
 type EKS struct {
 	cfg      EKSConfig
 	client   *http.Client
@@ -97,16 +91,14 @@ type EKS struct {
 	timeout  time.Duration // stsTime, except in tests
 }
 
-// eksTokenKey is the hash of a token.
 type eksTokenKey [sha256.Size]byte
 
-// eksAnswer is a user, or the error of a refused token.
 type eksAnswer struct {
 	user *User
 	err  error
 }
 
-// result returns the answer. The caller may change the user.
+// result returns a copy, which the caller may change.
 func (a eksAnswer) result() (*User, error) {
 	if a.err != nil {
 		return nil, a.err
@@ -120,7 +112,7 @@ func (a eksAnswer) result() (*User, error) {
 	return &u, nil
 }
 
-// NewEKS returns an EKS, or an error that names the missing field.
+// NewEKS returns an EKS, or an error that names the invalid field.
 func NewEKS(cfg EKSConfig) (*EKS, error) {
 	if cfg.GatewayID == "" || cfg.Mapping == nil {
 		return nil, errors.New("AWS IAM: want the gateway's id and a mapping of ARNs")
@@ -158,8 +150,8 @@ func NewEKS(cfg EKSConfig) (*EKS, error) {
 	}, nil
 }
 
-// IsEKSToken reports whether a bearer token is of the kind that EKS accepts. Such a token must not be forwarded,
-// because its receiver could use it at the gateway.
+// IsEKSToken reports whether a bearer token has the prefix of EKS. Such a token must not be forwarded, because its
+// receiver could use it at the gateway.
 func IsEKSToken(token string) bool { return strings.HasPrefix(token, eksPrefix) }
 
 // Method implements TokenAuthenticator.
@@ -210,7 +202,6 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 	}
 }
 
-// check verifies a token with STS, once there is a slot for its credential.
 func (e *EKS) check(ctx context.Context, call eksCall) eksAnswer {
 	release, err := e.lanes.acquire(ctx, call.credential)
 	if err != nil {
@@ -226,7 +217,6 @@ func (e *EKS) check(ctx context.Context, call eksCall) eksAnswer {
 	return eksAnswer{user: u}
 }
 
-// cached returns the cached answer for a token.
 func (e *EKS) cached(key eksTokenKey) (eksAnswer, bool) {
 	if a, ok := e.known.Get(key); ok {
 		return a, true
@@ -234,8 +224,7 @@ func (e *EKS) cached(key eksTokenKey) (eksAnswer, bool) {
 	return e.refusals.Get(key)
 }
 
-// cache stores users and refusals. Other errors do not depend on the token. Their age counts from now, which is
-// before the request to STS.
+// cache stores users and refusals, since other errors do not depend on the token. now is before the request to STS.
 func (e *EKS) cache(key eksTokenKey, a eksAnswer, now time.Time) {
 	switch {
 	case a.err == nil:
@@ -249,7 +238,6 @@ func (e *EKS) cache(key eksTokenKey, a eksAnswer, now time.Time) {
 	}
 }
 
-// eksCall is the request to STS in a token.
 type eksCall struct {
 	url        *url.URL
 	region     string // in the name of the host
@@ -257,7 +245,6 @@ type eksCall struct {
 	credential credentialKey
 }
 
-// parseEKSToken returns the request to STS in a token.
 func parseEKSToken(token string) (eksCall, error) {
 	u, err := parseEKSURL(token)
 	if err != nil {
@@ -279,7 +266,6 @@ func parseEKSToken(token string) (eksCall, error) {
 	}, nil
 }
 
-// parseEKSURL returns the URL in a token. Its host is an endpoint of STS.
 func parseEKSURL(token string) (*url.URL, error) {
 	if len(token) > maxEKSToken {
 		return nil, fmt.Errorf("it has more than %d bytes", maxEKSToken)
@@ -302,8 +288,7 @@ func parseEKSURL(token string) (*url.URL, error) {
 	return u, nil
 }
 
-// stsQuery returns the query parameters of a request to STS, by their names in lower case. Each must be known and
-// unique.
+// stsQuery returns the query parameters by their names in lower case. Each must be known and unique.
 func stsQuery(u *url.URL) (map[string]string, error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -323,8 +308,8 @@ func stsQuery(u *url.URL) (map[string]string, error) {
 	return p, nil
 }
 
-// checkSignature checks that the parameters are those of a signed GetCallerIdentity. It returns the date of the
-// signature, which only STS can verify.
+// checkSignature checks the form of a signed GetCallerIdentity, and returns its date. Only STS can verify the
+// signature.
 func checkSignature(p map[string]string) (time.Time, error) {
 	var none time.Time
 	signed := strings.Split(strings.ToLower(p["x-amz-signedheaders"]), ";")

@@ -23,7 +23,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// awsToken is what aws eks get-token --cluster-name prints.
 func awsToken(t testing.TB, clusterName string, at time.Time) string {
 	t.Helper()
 	token, err := eks.NewSource(eks.Config{
@@ -189,7 +188,6 @@ func TestEKSAsksOnce(t *testing.T) {
 	}
 }
 
-// eksToken returns the token of a URL.
 func eksToken(u string) string { return eksPrefix + base64.RawURLEncoding.EncodeToString([]byte(u)) }
 
 const goodURL = "https://" + ststest.Host +
@@ -275,7 +273,6 @@ func TestParseEKSToken(t *testing.T) {
 	}
 }
 
-// TestParseEKSTokenOfTheCLI: tokens of the AWS CLI must be accepted, except those for another endpoint.
 func TestParseEKSTokenOfTheCLI(t *testing.T) {
 	data, err := os.ReadFile("../eks/testdata/get-token.json")
 	if err != nil {

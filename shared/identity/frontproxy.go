@@ -8,7 +8,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Headers of a front proxy with the caller's identity, as kube-apiserver's aggregator sends them.
+// kube-apiserver's aggregator sends the caller's identity in these headers.
 const (
 	remoteUser  = "X-Remote-User"
 	remoteUID   = "X-Remote-Uid"
@@ -16,11 +16,9 @@ const (
 	remoteExtra = "X-Remote-Extra-" // the key follows, percent-encoded
 )
 
-// FrontProxy authenticates callers by the headers of a front proxy. The gateway can thus run behind a kube-apiserver's
-// aggregation layer (an APIService).
-//
-// Threat model: a front proxy with a certificate of CA, and one of Names, can claim any identity, including
-// system:masters. The headers of all other clients are ignored, and reach no member.
+// FrontProxy authenticates callers by the headers of a front proxy, such as a kube-apiserver's aggregation layer. A
+// front proxy with a certificate of CA, and one of Names, can claim any identity, including system:masters. The headers
+// of all other clients are ignored, and reach no member.
 type FrontProxy struct {
 	CA    *ClientCA // of front proxies, which is not the gateway's own
 	Names []string  // common names of the certificates of front proxies

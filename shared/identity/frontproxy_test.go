@@ -13,13 +13,11 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// remoteHeader has the identity of a caller behind a front proxy.
 var remoteHeader = http.Header{
 	"X-Remote-User": {"ann"}, "X-Remote-Uid": {"u-1"}, "X-Remote-Group": {"dev", "system:authenticated"},
 	"X-Remote-Extra-Example.com%2fscope": {"a", "b"},
 }
 
-// withRemoteHeader returns remoteHeader with another value of one header.
 func withRemoteHeader(name string, values ...string) http.Header {
 	h := remoteHeader.Clone()
 	h[name] = values

@@ -1,10 +1,6 @@
-// Package identity authenticates callers.
-//
-// Each Authenticator accepts one kind of credential. A Chain calls the next one if the request has no credential of
-// that kind. After an invalid credential it returns an error. A request without any credential is an error, too,
-// because the gateway has no anonymous access.
-//
-// Errors are sent to the client, and contain only what is safe to disclose.
+// Package identity authenticates callers. Each [Authenticator] accepts one kind of credential. A [Chain] calls the next
+// one if the request has no credential of that kind. An invalid credential, or none at all, is an error: the gateway
+// has no anonymous access. Errors contain only text that is safe to send to the client.
 package identity
 
 import (
@@ -37,16 +33,14 @@ type User struct {
 	Impersonator string
 	// Expires is the time at which the credential and open streams end. Zero means never.
 	Expires time.Time
-	// Scope limits the caller's rights. nil means no limit.
-	Scope *Scope
-	// Recheck returns a *status.Error if the credential was revoked, or if that cannot be verified any more. It is nil for
-	// credentials that cannot be revoked.
+	Scope   *Scope
+	// Recheck returns a *status.Error unless the credential is known to be valid. It is nil if the credential cannot be
+	// revoked.
 	Recheck func(ctx context.Context) error
 }
 
-// ImpliedGroup returns the group that u has in addition to Groups, if any. As in Kubernetes, an anonymous user is in
-// Unauthenticated, and all others are in Authenticated. A user whose Groups contain Unauthenticated has no implied
-// group.
+// ImpliedGroup returns the group that u has in addition to Groups, as in Kubernetes. An anonymous user is in
+// Unauthenticated, and all others are in Authenticated. It is "" if Groups contain that group, or Unauthenticated.
 func (u *User) ImpliedGroup() string {
 	implied := Authenticated
 	if u.Name == Anonymous {
@@ -74,9 +68,8 @@ const (
 // OwnDomain is the prefix of the keys of extras that clients must not set.
 const OwnDomain = "clusterpass.io/"
 
-// ExtraKey decodes the percent-encoded key of an extra, which is the end of a header's name. It converts the key to
-// lower case, including escaped characters. It returns false for keys that are empty, malformed, or start with
-// OwnDomain.
+// ExtraKey decodes the percent-encoded key of an extra, and converts it to lower case. It returns false for keys that
+// are empty, malformed, or start with OwnDomain.
 func ExtraKey(encoded string) (key string, ok bool) {
 	key, err := url.PathUnescape(encoded)
 	key = strings.ToLower(key)

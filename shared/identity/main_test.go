@@ -19,7 +19,6 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // patience bounds the response of a provider in the same process, on a machine that is very slow.
 const patience = 5 * time.Minute
 
-// serve runs a TLS server until the test ends, and returns it with the pool that verifies it.
 func serve(t *testing.T, h http.Handler) (*httptest.Server, *x509.CertPool) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -32,13 +31,12 @@ func serve(t *testing.T, h http.Handler) (*httptest.Server, *x509.CertPool) {
 	return s, pool
 }
 
-// wantRefused fails unless err is a 401 with that message.
 func wantRefused(t *testing.T, u *User, err error, message string) {
 	t.Helper()
 	wantError(t, u, err, status.Unauthenticated, http.StatusUnauthorized, message)
 }
 
-// wantDown fails unless err is a 503 with that message, because the token may be valid.
+// wantDown wants a 503, because the token may be valid.
 func wantDown(t *testing.T, u *User, err error, message string) {
 	t.Helper()
 	wantError(t, u, err, status.IssuerUnavailable, http.StatusServiceUnavailable, message)

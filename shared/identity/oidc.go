@@ -15,24 +15,20 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 )
 
-// Issuer is an OpenID Connect provider whose tokens are accepted. The fields are those of kube-apiserver's --oidc
+// Issuer is an OpenID Connect provider whose tokens are accepted. Its fields are those of kube-apiserver's --oidc
 // flags.
 type Issuer struct {
 	// URL is the issuer, exactly as in the claim iss of tokens: https, without query.
 	URL string
 	// Audiences are the audiences of the gateway. A token must have one of them. Required.
 	Audiences []string
-	// CA verifies the provider's certificate. nil means the system's CAs.
-	CA *x509.CertPool
-	// UsernameClaim is the claim with the user's name. "" means sub. With email, a token whose claim email_verified is
-	// present and not true is refused.
+	CA        *x509.CertPool
+	// UsernameClaim "" means sub. With email, a token whose claim email_verified is present and not true is refused.
 	UsernameClaim string
-	// UsernamePrefix is the prefix of user names. "" means URL and "#", but no prefix for the claim email. "-" means no
-	// prefix.
+	// UsernamePrefix "" means URL and "#", but no prefix for the claim email. "-" means no prefix.
 	UsernamePrefix string
 	// GroupsClaim is a list of strings, or a string. "" means no groups.
-	GroupsClaim string
-	// GroupsPrefix is the prefix of groups.
+	GroupsClaim  string
 	GroupsPrefix string
 	// RequiredClaims must be in the token with these string values.
 	RequiredClaims map[string]string
@@ -40,15 +36,14 @@ type Issuer struct {
 	Skew time.Duration
 }
 
-// algorithms are the accepted signature algorithms, all with a public key. Unsigned tokens, and those that are signed
-// with a shared secret, are refused.
+// algorithms all have a public key. Unsigned tokens, and those that are signed with a shared secret, are refused.
 var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 }
 
-// OIDC authenticates callers by ID tokens of OpenID Connect providers. It gets a provider's keys with the first token.
-// It gets them again after a quarter of an hour, or when a token names another key. While the provider is down, the
-// last keys are used for a day. OIDC is safe for concurrent use.
+// OIDC authenticates callers by ID tokens of OpenID Connect providers. It reads a provider's keys again after 15
+// minutes, or when a token names another key. While the provider is down, it uses the last keys for a day. OIDC is safe
+// for concurrent use.
 type OIDC struct {
 	issuers map[string]*issuer
 	now     func() time.Time
@@ -59,8 +54,7 @@ type issuer struct {
 	keys *keys
 }
 
-// NewOIDC returns an OIDC without connecting to a provider, or an error that names the issuer and the fault. now is nil
-// for time.Now.
+// NewOIDC returns an OIDC without connecting to a provider. A nil now means time.Now.
 func NewOIDC(issuers []Issuer, now func() time.Time) (*OIDC, error) {
 	if now == nil {
 		now = time.Now
@@ -107,19 +101,17 @@ func (o *OIDC) AuthenticateToken(ctx context.Context, token string) (*User, erro
 	return o.issuers[payload.Issuer].authenticate(ctx, token, o.now().Round(0))
 }
 
-// payload has the unverified claims of a JWT.
 type payload struct {
 	Issuer   string          `json:"iss"`
 	Audience json.RawMessage `json:"aud"`
 }
 
-// UnverifiedIssuer returns the issuer that a JWT claims, without verification. It also reports whether token is a JWT.
+// UnverifiedIssuer returns the issuer that a JWT claims, and reports whether token is a JWT.
 func UnverifiedIssuer(token string) (string, bool) {
 	p, ok := unverified(token)
 	return p.Issuer, ok
 }
 
-// unverified returns the claims of a JWT without verification.
 func unverified(token string) (p payload, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -152,7 +144,7 @@ func (i *issuer) authenticate(ctx context.Context, token string, now time.Time) 
 		return nil, i.down(err)
 	}
 	watched := &watchedKeys{KeySet: set}
-	// Audience and times are checked below. The verifier supports neither several audiences nor skew.
+	// The verifier supports neither several audiences nor skew, so both are checked below.
 	verified, err := oidc.NewVerifier(i.URL, watched, &oidc.Config{
 		SupportedSigningAlgs: algorithms, SkipClientIDCheck: true, SkipExpiryCheck: true,
 	}).Verify(ctx, token)
@@ -202,7 +194,6 @@ func (i *issuer) checkTimes(expiry time.Time, notBefore json.RawMessage, now tim
 	return nil
 }
 
-// user maps verified claims to a user.
 func (i *issuer) user(claims map[string]json.RawMessage) (*User, error) {
 	for name, want := range i.RequiredClaims {
 		if got, ok := text(claims[name]); !ok || got != want {
@@ -236,7 +227,6 @@ func (i *issuer) user(claims map[string]json.RawMessage) (*User, error) {
 	return u, nil
 }
 
-// text returns a JSON string.
 func text(raw json.RawMessage) (string, bool) {
 	var s *string
 	if err := json.Unmarshal(raw, &s); err != nil || s == nil {
@@ -251,7 +241,6 @@ type watchedKeys struct {
 	err error
 }
 
-// VerifySignature implements oidc.KeySet.
 func (w *watchedKeys) VerifySignature(ctx context.Context, jwt string) ([]byte, error) {
 	payload, err := w.KeySet.VerifySignature(ctx, jwt)
 	w.err = err

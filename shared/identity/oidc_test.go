@@ -24,16 +24,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// provider is an OpenID Connect provider.
 type provider struct {
 	t    *testing.T
 	url  string
 	pool *x509.CertPool
 
-	mu    sync.Mutex
-	keys  map[string]crypto.Signer
-	asked map[string]int // by path
-	// answer, if set, replaces all documents.
+	mu     sync.Mutex
+	keys   map[string]crypto.Signer
+	asked  map[string]int // by path
 	answer func(w http.ResponseWriter, r *http.Request)
 	issuer string // in discovery; "" means url
 }
@@ -114,7 +112,6 @@ func sign(t *testing.T, alg jose.SignatureAlgorithm, key any, id string, claims 
 	return token
 }
 
-// clock is a simulated clock.
 type clock struct{ at atomic.Int64 }
 
 func newClock() *clock {
@@ -155,7 +152,6 @@ func (p *provider) oidc(c *clock, change func(*Issuer)) *OIDC {
 	return patient(o)
 }
 
-// patient removes the deadlines of o for its providers.
 func patient(o *OIDC) *OIDC {
 	for _, i := range o.issuers {
 		i.keys.client.Timeout = patience
@@ -165,7 +161,6 @@ func patient(o *OIDC) *OIDC {
 	return o
 }
 
-// oidcCase is a token and its result.
 type oidcCase struct {
 	issuer  func(*Issuer)
 	claims  map[string]any // changes; the user expires with the token and a minute of skew
@@ -173,7 +168,6 @@ type oidcCase struct {
 	wantErr string // %s is the issuer
 }
 
-// mapOf returns a map of alternating keys and values.
 func mapOf(kv ...any) map[string]any {
 	out := map[string]any{}
 	for i := 0; i < len(kv); i += 2 {
@@ -182,7 +176,6 @@ func mapOf(kv ...any) map[string]any {
 	return out
 }
 
-// oidcCases returns tokens of p at the time of c.
 func oidcCases(p *provider, c *clock) map[string]oidcCase {
 	m := mapOf
 	return map[string]oidcCase{
@@ -493,7 +486,6 @@ func TestOIDCOutage(t *testing.T) {
 	}
 }
 
-// TestOIDCSlow: a caller that leaves must not wait for a slow provider.
 func TestOIDCSlow(t *testing.T) {
 	p := newProvider(t)
 	c := newClock()
@@ -539,7 +531,6 @@ func TestNewOIDC(t *testing.T) {
 	}
 }
 
-// FuzzOIDC: only tokens that the provider signed may authenticate a user.
 func FuzzOIDC(f *testing.F) {
 	t := &testing.T{}
 	p := &provider{t: t, url: "https://issuer.test", keys: map[string]crypto.Signer{}, asked: map[string]int{}}

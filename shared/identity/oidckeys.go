@@ -17,23 +17,18 @@ import (
 )
 
 const (
-	// keyTime bounds one request to a provider.
 	keyTime = 5 * time.Second
 	// keyAge is how long keys are used before the provider is asked again. It ends a key that the provider has revoked.
 	keyAge = 15 * time.Minute
-	// keyPause is the minimum interval between two requests for the same document. Tokens with invented key ids thus cause
-	// no load at the provider.
-	keyPause = 5 * time.Second
-	// keyOutage is the maximum age of keys while the provider is down.
-	keyOutage = 24 * time.Hour
-	// maxDocument bounds a provider's documents, in bytes.
+	// keyPause is the minimum interval between two requests for a document, so that invented key ids cause no load.
+	keyPause    = 5 * time.Second
+	keyOutage   = 24 * time.Hour
 	maxDocument = 1 << 20
 )
 
-// errProvider is the class of errors of a provider that does not respond correctly.
+// errProvider is wrapped by the errors of a provider that does not respond correctly.
 var errProvider = errors.New("identity provider unavailable")
 
-// keys are the keys of a provider, found by discovery.
 type keys struct {
 	url     string
 	client  *http.Client
@@ -57,7 +52,6 @@ func newKeys(url string, ca *x509.CertPool, now func() time.Time) *keys {
 	}}
 }
 
-// get returns the provider's keys.
 func (k *keys) get(ctx context.Context) (oidc.KeySet, error) {
 	if set := k.fresh(); set != nil {
 		return set, nil
@@ -103,8 +97,7 @@ func (k *keys) fresh() oidc.KeySet {
 	return k.set
 }
 
-// documents is an http.RoundTripper that caches a provider's few documents. A document is reused for keyPause and,
-// while the provider is down, for keyOutage.
+// documents caches a provider's few documents for keyPause and, while the provider is down, for keyOutage.
 type documents struct {
 	base http.RoundTripper
 	now  func() time.Time
@@ -123,7 +116,6 @@ type document struct {
 // maxDocuments is two, and a reserve for a provider that changes its jwks_uri.
 const maxDocuments = 8
 
-// RoundTrip implements http.RoundTripper.
 func (d *documents) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" {
 		return nil, fmt.Errorf("%w: %s is not https", errProvider, r.URL.Redacted())
@@ -172,7 +164,6 @@ func (d *documents) fetch(r *http.Request) (http.Header, []byte, error) {
 	return resp.Header, body, err
 }
 
-// answer returns the cached document.
 func (doc *document) answer(r *http.Request, now time.Time) (*http.Response, error) {
 	if age := now.Sub(doc.at); doc.body == nil || age < 0 || age >= keyOutage {
 		return nil, fmt.Errorf("%w: %w", errProvider, errors.Join(doc.lastFailed, errNothing))

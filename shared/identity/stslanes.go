@@ -13,33 +13,32 @@ import (
 )
 
 const (
-	// maxCalls is the maximum number of concurrent calls to STS in each lane. maxCallsPerKey is the same for one accepted
+	// maxCalls is the maximum number of concurrent calls to STS in each lane, and maxCallsPerKey for one accepted
 	// credential.
 	maxCalls       = 32
 	maxCallsPerKey = 4
-	// keyAccepted is how long a credential counts as accepted after its last success. Sessions of AWS last up to 12 hours.
+	// keyAccepted starts with a credential's last success. Sessions of AWS last up to 12 hours.
 	keyAccepted     = 12 * time.Hour
 	maxAcceptedKeys = 4096
-	// maxWaiting is the maximum number of calls that wait for a slot in the lane of other credentials. maxWaitingPerKey is
-	// the same for one accepted credential. Further calls are refused at once.
-	maxWaiting       = 8 * maxCalls
-	maxWaitingPerKey = 8 * maxCallsPerKey
-	// defaultUnknownPerMinute is used where EKSConfig.UnknownPerMinute is 0.
+	// maxWaiting is the maximum number of calls that wait for a slot in the lane of other credentials, and
+	// maxWaitingPerKey for one accepted credential. Further calls are refused at once.
+	maxWaiting              = 8 * maxCalls
+	maxWaitingPerKey        = 8 * maxCallsPerKey
 	defaultUnknownPerMinute = 120
 	laneRetry               = time.Second
 )
 
-// credentialKey identifies an AWS credential. It hashes the id of the access key and the session token. An id is no
-// secret, so it must not open the lane of accepted credentials alone.
+// credentialKey hashes the id of the access key and the session token. An id is no secret, so it must not open the lane
+// of accepted credentials alone.
 type credentialKey [sha256.Size]byte
 
 func newCredentialKey(accessKey, sessionToken string) credentialKey {
 	return sha256.Sum256([]byte(accessKey + "\x00" + sessionToken))
 }
 
-// stsLanes limits the calls to STS. Any client can invent tokens, and only STS can verify them. So credentials that STS
-// accepted in the last 12 hours have their own slots. All others are limited by the source address of the request. It
-// is safe for concurrent use.
+// stsLanes limits the calls to STS, which alone can reject invented tokens. Credentials that STS accepted in the last
+// 12 hours have their own slots. All others are limited by the source address of the request. It is safe for concurrent
+// use.
 type stsLanes struct {
 	now              func() time.Time
 	accepted, others chan struct{} // slots
@@ -50,7 +49,6 @@ type stsLanes struct {
 	keys *cache.Expiring[credentialKey, acceptedKey]
 }
 
-// acceptedKey is a credential that STS accepted.
 type acceptedKey struct {
 	slots, waiting chan struct{}
 }
@@ -84,7 +82,7 @@ func (l *stsLanes) acquire(ctx context.Context, key credentialKey) (release func
 }
 
 // acquireAll blocks until it has one slot of each lane, in their order, or ctx ends. It returns an error at once if
-// there is no place in waiting, which release gives back.
+// waiting is full.
 func acquireAll(ctx context.Context, waiting chan struct{}, lanes ...chan struct{}) (release func(), err error) {
 	select {
 	case waiting <- struct{}{}:
@@ -112,7 +110,6 @@ func errNoSlot(cause string) error {
 	}
 }
 
-// accept records that STS accepted a credential.
 func (l *stsLanes) accept(key credentialKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

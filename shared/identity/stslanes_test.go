@@ -16,22 +16,19 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// madeUp returns the n-th token that a stranger without AWS credentials invented. Only STS can reject it.
+// madeUp returns a token that a stranger without AWS credentials invented. Only STS can reject it.
 func madeUp(n int, at time.Time) string {
 	made := strings.Replace(goodURL, "20260102T030405Z", at.UTC().Format(stsDate), 1)
 	made = strings.Replace(made, "AKIDEXAMPLE", fmt.Sprintf("AKIDMADEUP%d", n), 1)
 	return eksToken(made)
 }
 
-// isMadeUp reports whether a request to STS is for a token of madeUp.
 func isMadeUp(r *http.Request) bool { return strings.Contains(r.URL.RawQuery, "AKIDMADEUP") }
 
-// from returns a context for requests from a source address.
 func from(ctx context.Context, address string) context.Context {
 	return limits.WithSource(ctx, limits.SourceOf(netip.MustParseAddr(address)))
 }
 
-// slowSTS is an STS that does not respond to invented tokens until release is called.
 func slowSTS(t *testing.T) (s *ststest.STS, release func()) {
 	t.Helper()
 	s, released := ststest.New(t), make(chan struct{})
@@ -46,8 +43,7 @@ func slowSTS(t *testing.T) (s *ststest.STS, release func()) {
 	return s, release
 }
 
-// TestMadeUpTokensDoNotBlockKnownKeys: invented tokens from many sources can occupy all requests to STS for new
-// credentials. Users who signed in before must still be able to sign in. Otherwise a stranger locks out all users.
+// Otherwise a stranger with many source addresses locks out all users.
 func TestMadeUpTokensDoNotBlockKnownKeys(t *testing.T) {
 	s, release := slowSTS(t)
 	c := newClock()
@@ -81,8 +77,7 @@ func TestMadeUpTokensDoNotBlockKnownKeys(t *testing.T) {
 	waittest.Until(t, "the calls have ended", func() bool { return len(e.lanes.others) == 0 })
 }
 
-// TestSourceOfMadeUpTokensIsLimited: one address that sends invented tokens must not occupy STS. It must not keep new
-// users at other addresses from signing in.
+// One address that sends invented tokens must not keep new users at other addresses from signing in.
 func TestSourceOfMadeUpTokensIsLimited(t *testing.T) {
 	s, c := ststest.New(t), newClock()
 	e := eksOf(t, s, c)
@@ -108,7 +103,7 @@ func TestSourceOfMadeUpTokensIsLimited(t *testing.T) {
 	}
 }
 
-// TestRefusalIsRemembered: a script that repeats one refused token must not cost a call of STS each time.
+// A script that repeats one refused token must not cost a call of STS each time.
 func TestRefusalIsRemembered(t *testing.T) {
 	s, c := ststest.New(t), newClock()
 	e := eksOf(t, s, c)
@@ -127,8 +122,7 @@ func TestRefusalIsRemembered(t *testing.T) {
 	}
 }
 
-// TestTokenOfAnotherRegionIsNotSent: a token must not choose a distant or a disabled region, whose STS is slow. The
-// administrator configured the regions in use.
+// A token must not choose a distant or a disabled region, whose STS is slow.
 func TestTokenOfAnotherRegionIsNotSent(t *testing.T) {
 	s, c := ststest.New(t), newClock()
 	e := eksOf(t, s, c)
@@ -151,8 +145,7 @@ func TestTokenOfAnotherRegionIsNotSent(t *testing.T) {
 	}
 }
 
-// TestStolenKeyIDIsLimited: the id of an access key is not secret. A stranger that invents tokens with the id of an
-// accepted key must not occupy the slots of all accepted keys.
+// The id of an access key is not secret. A stranger with the id must not occupy the slots of all accepted keys.
 func TestStolenKeyIDIsLimited(t *testing.T) {
 	l := newSTSLanes(0, time.Now)
 	stolen, other := newCredentialKey("AKIDSTOLEN", ""), newCredentialKey("AKIDOTHER", "")
@@ -183,8 +176,7 @@ func TestStolenKeyIDIsLimited(t *testing.T) {
 	}
 }
 
-// TestMadeUpTokensThatWaitAreBounded: without source addresses, a stranger could make the gateway keep a goroutine for
-// each invented token. The gateway must refuse those beyond a bound at once.
+// Without a bound, a stranger could make the gateway keep a goroutine for each invented token.
 func TestMadeUpTokensThatWaitAreBounded(t *testing.T) {
 	s, release := slowSTS(t)
 	c := newClock()

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// UnverifiedToken is what a bearer token claims. The token's author chose everything but Hash.
+// UnverifiedToken has the claims of a bearer token. The token's author chose everything but Hash.
 type UnverifiedToken struct {
 	Hash                string // SHA-256 of the whole token, in hexadecimal digits
 	Issuer, Subject, ID string // the claims iss, sub and jti of a JWT; "" where they are no texts, and for other tokens

@@ -13,8 +13,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Peer returns the client's certificates, leaf first. The client has proved that it has the leaf's private key. Peer
-// returns none if the client has no certificate.
+// Peer returns the client's certificates, leaf first, or none. The client has proved that it has the leaf's private
+// key.
 type Peer func(r *http.Request) ([]*x509.Certificate, error)
 
 // TLSPeer returns the certificates of the request's own TLS connection.
@@ -26,23 +26,22 @@ func TLSPeer(r *http.Request) ([]*x509.Certificate, error) {
 }
 
 // ALBHeader is the header for the client's chain from an ALB in mTLS passthrough mode. The value is URL-encoded PEM,
-// except for "+", "=" and "/". In verify mode the leaf alone is in X-Amzn-Mtls-Clientcert-Leaf, in the same form.
+// except for "+", "=" and "/". In verify mode X-Amzn-Mtls-Clientcert-Leaf has the leaf in the same form.
 // https://docs.aws.amazon.com/elasticloadbalancing/latest/application/mutual-authentication.html
 const ALBHeader PeerHeader = "X-Amzn-Mtls-Clientcert"
 
 // PeerHeader is the name of the header in which a balancer forwards the client's certificates. Empty means none. A
 // balancer may forward a client's value of a header that it does not set itself. Configure exactly the one that it
-// sets, if possible with a secret name, which ALBs allow.
+// sets, if possible with a secret name.
 type PeerHeader string
 
-// peerPrefix is the prefix of headers that are never forwarded to members.
+// Headers with peerPrefix are never forwarded to members.
 const peerPrefix = "X-Clusterpass-"
 
-// generatedName is the minimum length of a value that AWS Secrets Manager generated.
 const generatedName = 20
 
-// Decode implements envconfig.Decoder. It accepts only names that are never forwarded to members. It prefixes a value
-// of 20 or more lower case letters and digits with X-Clusterpass-, because AWS generates such secrets.
+// Decode implements envconfig.Decoder. It accepts only names that are never forwarded to members. It adds
+// X-Clusterpass- to 20 or more lower case letters and digits, because AWS generates such secrets.
 func (h *PeerHeader) Decode(v string) error {
 	other := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') }
 	if len(v) >= generatedName && !strings.ContainsFunc(v, other) {
@@ -111,7 +110,7 @@ func parseALBHeader(v string) ([]*x509.Certificate, error) {
 type X509 struct {
 	CA   *ClientCA // the gateway's own
 	Peer Peer
-	// Inspect, if not nil, rejects revoked certificates, and changes u, e.g. to the user of a pass.
+	// Inspect rejects revoked certificates, and may change u to the user of a pass. Optional.
 	Inspect func(ctx context.Context, leaf *x509.Certificate, u *User) error
 }
 

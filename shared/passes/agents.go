@@ -25,31 +25,29 @@ const (
 	// bootstrapAudience is for the credential that clusterpass cluster join --pull makes. It can be exchanged once, and
 	// cannot connect.
 	bootstrapAudience = "clusterpass.io/agent-bootstrap"
-	// agentAudience is for the credentials that agents connect with. Credentials of earlier versions are not bound to a
-	// key.
+	// agentAudience is for the credentials that agents connect with. Those of earlier versions are not bound to a key.
 	agentAudience = "clusterpass.io/agent"
 )
 
-// agentCredential names the kind of credential in errors.
 const agentCredential = "agent's credential"
 
-// enrolment is an object that allows the agents of a private cluster to connect. Its key is v1alpha1.AgentPrefix with
-// the cluster's name. Credentials with another uid are refused.
+// enrolment is an object that allows the agents of a private cluster to connect. Credentials with another uid are
+// refused.
 type enrolment struct {
 	UID     string    `json:"uid"`
 	Cluster types.UID `json:"cluster"` // the Cluster's uid; a later Cluster of that name has other agents
 	Created time.Time `json:"created"`
-	// Generation is the number of exchanges. It and KeyThumbprint are those of the newest credential, which was issued at
-	// Renewed. They are zero before the first exchange.
+	// Generation is the number of exchanges. It, KeyThumbprint and Renewed describe the newest credential. They are zero
+	// before the first exchange.
 	Generation    uint64    `json:"generation,omitempty"`
 	KeyThumbprint string    `json:"key,omitempty"`
 	Renewed       time.Time `json:"renewed,omitzero"`
-	// Reuse is the reuse that ended all credentials of the enrolment; nil if there was none.
+	// Reuse is not nil if a reuse ended all credentials of the enrolment.
 	Reuse *Reuse `json:"reuse,omitempty"`
 }
 
-// agentClaims are the claims of an agent's credential beside the registered ones: the subject is the cluster, and jti
-// the enrolment's uid.
+// agentClaims are the private claims of an agent's credential. The registered sub is the cluster, and jti the
+// enrolment's uid.
 type agentClaims struct {
 	// Confirmation contains the public key (RFC 7800). It is nil in bootstrap credentials and those of earlier versions.
 	Confirmation *confirmation `json:"cnf,omitempty"`
@@ -71,14 +69,11 @@ type AgentAuth struct {
 // Agent is an authenticated agent of a private cluster.
 type Agent struct {
 	Cluster string
-	// TTL is the whole lifetime of the credential.
-	TTL time.Duration
-	// Recheck returns a *status.Error when the credential is no longer valid, or cannot be checked:
-	//   - It has expired, or the key that signed it is gone.
-	//   - Its enrolment was revoked, replaced, or ended after a reuse.
-	//   - Its Cluster was deleted, created again, or is no longer private.
+	TTL     time.Duration
+	// Recheck returns a *status.Error unless the credential is still valid. It checks its expiry, the key that signed it,
+	// its enrolment and its Cluster.
 	Recheck func(ctx context.Context) error
-	// Ending reports whether the last quarter of the credential's lifetime has begun. Agents renew it before.
+	// Ending reports whether the last quarter of the credential's lifetime has begun.
 	Ending func() bool
 
 	uid           string // the enrolment's
@@ -87,8 +82,8 @@ type Agent struct {
 }
 
 // EnrolAgent returns the bootstrap credential for the agents of a private cluster. It is valid for ttl, and so is each
-// credential that agents exchange it for. EnrolAgent ends all earlier credentials of the cluster's agents, and removes
-// the condition AgentCredentialReused of the Cluster.
+// credential that agents exchange it for. EnrolAgent ends all earlier credentials, and removes the condition
+// AgentCredentialReused of the Cluster.
 func (i *Issuer) EnrolAgent(ctx context.Context, c *clusterv1alpha1.Cluster, ttl time.Duration) (secrets.Value, error) {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return secrets.Value{}, fmt.Errorf("enrol the agents of cluster %q: their credential is for %s; want %s to %s",
@@ -109,7 +104,7 @@ func (i *Issuer) EnrolAgent(ctx context.Context, c *clusterv1alpha1.Cluster, ttl
 	return token, err
 }
 
-// replace creates the object, or replaces its value. After a conflict it starts again, because agents that renew their
+// replace creates the object, or replaces its value. It retries after conflicts, because agents that renew their
 // credentials write the same object.
 func (i *Issuer) replace(ctx context.Context, key string, value []byte) error {
 	var err error
@@ -137,8 +132,8 @@ func (i *Issuer) RevokeAgent(ctx context.Context, cluster string) error {
 	return i.remove(ctx, v1alpha1.AgentPrefix+cluster)
 }
 
-// signAgentToken returns a credential of a for an audience. It first creates the keys of the tunnel port if they are
-// missing, because the gateway cannot reach the agents without them.
+// signAgentToken first creates the keys of the tunnel port if they are missing: the gateway needs them to reach the
+// agents.
 func (i *Issuer) signAgentToken(
 	ctx context.Context, a *Agent, audience string, own agentClaims,
 ) (secrets.Value, error) {
@@ -153,7 +148,7 @@ func (i *Issuer) signAgentToken(
 }
 
 // Agent authenticates an agent of the named cluster. Its errors are *status.Error: Unauthenticated or StoreUnavailable.
-// If one wraps a *ReusedError, the caller calls Issuer.EndAgents.
+// If one wraps a *ReusedError, the caller must call Issuer.EndAgents.
 func (v *Verifier) Agent(ctx context.Context, cluster string, p AgentAuth) (*Agent, error) {
 	if v.cfg.URL == "" {
 		return nil, refusal(nil,
@@ -211,14 +206,13 @@ func rejoinHint(cluster string) string {
 	return "have the cluster join again: clusterpass cluster join --pull --replace " + cluster
 }
 
-// hasAudience reports whether a token names an audience. It does not verify the token.
+// hasAudience does not verify the token.
 func hasAudience(token, audience string) bool {
 	var c jwt.Claims
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	return err == nil && t.UnsafeClaimsWithoutVerification(&c) == nil && c.Audience.Contains(audience)
 }
 
-// setChecks sets Recheck and Ending of an agent. The credential expires at end, and the key with id keyID signed it.
 func (v *Verifier) setChecks(a *Agent, end time.Time, keyID string) {
 	a.Ending = func() bool { return !v.cfg.Now().Before(end.Add(-a.TTL / 4)) }
 	a.Recheck = func(ctx context.Context) error {

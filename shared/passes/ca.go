@@ -9,8 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// CASecret is the name of the secret with the CA of client certificates: its certificate and private key in PEM.
-// Programs that can read it issue certificates.
+// CASecret is the secret with the CA of client certificates, in PEM. Programs that can read it can issue certificates.
 const CASecret = "keys/client-ca"
 
 // LoadCA returns the CA of client certificates. The error wraps secrets.ErrNotFound if the store has no CA.

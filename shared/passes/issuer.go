@@ -22,11 +22,11 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Issuer issues and revokes passes. It is safe for concurrent use. It does not check whether its caller may do so.
+// Issuer issues and revokes passes. It does not authorize its caller. It is safe for concurrent use.
 type Issuer struct {
 	Objects objects.Store
 	Secrets secrets.Store
-	// URL is the configured URL of the gateway. It is the issuer of all tokens and the audience of passes.
+	// URL is the issuer of all tokens and the audience of passes.
 	URL    string
 	CA     *pki.CA          // signs certificates; nil if this gateway issues none
 	Signer Signer           // signs tokens of passes; nil means the keys of the secret store
@@ -50,7 +50,6 @@ type FieldError struct {
 	Problem      string
 }
 
-// Error implements error.
 func (e *FieldError) Error() string {
 	if e.Value == "" {
 		return e.Field + ": " + e.Problem
@@ -80,7 +79,7 @@ func Default(s *v1alpha1.PassSpec, maxTTL time.Duration) {
 	}
 }
 
-// Validate returns a *FieldError for the first invalid field of a pass. maxTTL bounds its lifetime.
+// Validate returns a *FieldError for the first invalid field of a pass.
 func Validate(p *v1alpha1.Pass, maxTTL time.Duration) error {
 	s := &p.Spec
 	if problems := validation.IsDNS1123Subdomain(p.Name); len(problems) > 0 {
@@ -125,7 +124,7 @@ func Validate(p *v1alpha1.Pass, maxTTL time.Duration) error {
 	return nil
 }
 
-// Create creates the credential of p, and stores a copy of p with its uid and expiry. It returns objects.ErrExists if
+// Create returns the credential of p, and stores a copy of p with its uid and expiry. It returns objects.ErrExists if
 // there is a pass with that name.
 func (i *Issuer) Create(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) {
 	p = p.DeepCopy()
@@ -152,8 +151,8 @@ func (i *Issuer) Create(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) 
 	return out, nil
 }
 
-// Mint creates the credential of p. The caller has set the uid, the creation time and the expiry of p. The credential
-// is valid once p is stored.
+// Mint creates the credential of p, which is valid once p is stored. The caller has set the uid, the creation time and
+// the expiry of p.
 func (i *Issuer) Mint(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) {
 	out := &Issued{Pass: p}
 	if p.Spec.Form == v1alpha1.Certificate {
@@ -172,7 +171,6 @@ func (i *Issuer) mintCertificate(out *Issued) error {
 	return err
 }
 
-// certificateURI returns the URI that names the pass in its certificate.
 func certificateURI(p *v1alpha1.Pass) *url.URL {
 	return &url.URL{Scheme: "clusterpass", Host: "pass", Path: "/" + p.Name + "/" + string(p.UID)}
 }
@@ -191,7 +189,7 @@ func (i *Issuer) mintToken(ctx context.Context, out *Issued) (err error) {
 	return err
 }
 
-// List returns all passes, sorted by name, including expired ones that Prune has not deleted.
+// List returns all passes by name, including expired ones that Prune has not deleted.
 func (i *Issuer) List(ctx context.Context) ([]v1alpha1.Pass, error) {
 	page, err := i.Objects.List(ctx, v1alpha1.PassPrefix, 0, "")
 	if err != nil {
@@ -212,8 +210,7 @@ func (i *Issuer) Revoke(ctx context.Context, name string) error {
 	return i.remove(ctx, v1alpha1.PassPrefix+name)
 }
 
-// remove deletes the current object with the key, even if it is updated meanwhile. It never deletes a later object with
-// the same key, which has another uid.
+// remove retries while the object is updated. It never deletes a later object with the key, which has another uid.
 func (i *Issuer) remove(ctx context.Context, key string) error {
 	var first string
 	for n := range attempts {
@@ -235,7 +232,7 @@ func (i *Issuer) remove(ctx context.Context, key string) error {
 	return fmt.Errorf("delete %s: %w", key, objects.ErrConflict)
 }
 
-// uidOf returns the uid of a pass or an enrolment. It returns "" for an unreadable object, which can still be removed.
+// uidOf returns "" for an unreadable object, which can still be removed.
 func uidOf(value []byte) string {
 	var o struct {
 		UID      string `json:"uid"`
@@ -248,11 +245,9 @@ func uidOf(value []byte) string {
 }
 
 const (
-	// pruneInterval is the interval between searches for expired passes. pruneAfter is how long they stay stored.
 	pruneInterval = time.Hour
 	pruneAfter    = 24 * time.Hour
-	// prunePage is the number of passes in one read.
-	prunePage = 100
+	prunePage     = 100
 )
 
 // Prune deletes passes that expired more than 24 hours ago.
@@ -280,7 +275,7 @@ func (i *Issuer) Prune(ctx context.Context) error {
 	}
 }
 
-// Maintain calls PublishAll and Prune at once, and then every hour until ctx ends. It passes their errors to failed.
+// Maintain calls PublishAll and Prune at once and then every hour, until ctx ends. It passes their errors to failed.
 func (i *Issuer) Maintain(ctx context.Context, failed func(error)) {
 	for {
 		for _, do := range []func(context.Context) error{i.PublishAll, i.Prune} {

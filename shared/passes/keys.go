@@ -17,8 +17,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// The names of the key sets. A secret of that name contains the private keys, and an object the public ones. Each
-// purpose has its own set, so that a program needs only the secrets of the tokens that it signs.
+// The names of the key sets: of the secrets with private keys, and of the objects with public keys. Each purpose has
+// its own set, so that a program needs only the secrets of the tokens that it signs.
 const (
 	PassKeys   = "keys/passes"
 	AgentKeys  = "keys/agents"
@@ -26,24 +26,20 @@ const (
 )
 
 const (
-	// keyLife is the age at which a new key replaces a signing key. It is checked when a token is signed.
+	// keyLife is the age at which a new key replaces a signing key.
 	keyLife = 30 * 24 * time.Hour
-	// activationDelay is how long a new key only verifies. Afterwards all gateways, and other readers of the JWKS, have
-	// read it.
+	// activationDelay is how long a new key only verifies, until all gateways and readers of the JWKS have read it.
 	activationDelay = time.Minute
 	// verifyPeriod is how long a replaced key still verifies. Afterwards all of its tokens have expired.
 	verifyPeriod = activationDelay + MaxTTL + clockSkew
-	// attempts bounds the retries of a write after conflicts.
-	attempts = 5
+	attempts     = 5
 )
 
-// signingKey is one private key of the secret store.
 type signingKey struct {
 	Created time.Time       `json:"created"`
 	Key     jose.JSONWebKey `json:"key"`
 }
 
-// keySet is the value of a key set's secret: its private keys, oldest first.
 type keySet struct {
 	Keys []signingKey `json:"keys"`
 }
@@ -82,7 +78,7 @@ func (s *keySet) add(now time.Time) error {
 	return nil
 }
 
-// renew adds a key if there is none that is younger than keyLife, and reports whether it did.
+// renew adds a key unless one is younger than keyLife. It reports whether it did.
 func (s *keySet) renew(now time.Time) (bool, error) {
 	if n := len(s.Keys); n > 0 && now.Sub(s.Keys[n-1].Created) < keyLife {
 		return false, nil
@@ -100,12 +96,11 @@ func (s *keySet) signer(now time.Time) signingKey {
 	return s.Keys[0]
 }
 
-// has reports whether the set contains the key with that id.
 func (s *keySet) has(id string) bool {
 	return slices.ContainsFunc(s.Keys, func(k signingKey) bool { return k.Key.KeyID == id })
 }
 
-// readKeys returns the private keys of a set. Without a secret it returns an empty set and the version "".
+// readKeys returns an empty set and the version "" if there is no secret.
 func readKeys(ctx context.Context, store secrets.Store, name string) (keys *keySet, version string, err error) {
 	old, err := store.Get(ctx, name)
 	if errors.Is(err, secrets.ErrNotFound) {
@@ -117,8 +112,7 @@ func readKeys(ctx context.Context, store secrets.Store, name string) (keys *keyS
 	return keys, old.Version, err
 }
 
-// changeKeys reads the keys of a set, lets edit change them, and stores them if edit reports a change. After a conflict
-// it starts again.
+// changeKeys stores the keys of a set after edit reports a change. After a conflict it calls edit again.
 func changeKeys(
 	ctx context.Context, store secrets.Store, name string, edit func(*keySet) (changed bool, err error),
 ) (*keySet, error) {

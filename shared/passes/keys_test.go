@@ -26,7 +26,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// private registers a private cluster and returns a credential of its agents.
 func (o *testGateway) private(name string) string {
 	o.t.Helper()
 	c := &clusterv1alpha1.Cluster{
@@ -47,7 +46,6 @@ func (o *testGateway) private(name string) string {
 	return string(token.Reveal())
 }
 
-// tunnelToken returns a token for the tunnel port.
 func (o *testGateway) tunnelToken(cluster string) string {
 	o.t.Helper()
 	token, err := o.TunnelToken(o.t.Context(), cluster)
@@ -57,7 +55,6 @@ func (o *testGateway) tunnelToken(cluster string) string {
 	return string(token.Reveal())
 }
 
-// keysOf returns the private keys of a set.
 func (o *testGateway) keysOf(set string) []signingKey {
 	o.t.Helper()
 	keys, _, err := readKeys(o.t.Context(), o.Secrets, set)
@@ -86,7 +83,6 @@ func (o *testGateway) forge(key any, typ string, of *v1alpha1.Pass) string {
 	return token
 }
 
-// recorder records the names of the secrets that are read.
 type recorder struct {
 	secrets.Store
 	mu   sync.Mutex
@@ -100,8 +96,8 @@ func (r *recorder) Get(ctx context.Context, name string) (*secrets.Secret, error
 	return r.Store.Get(ctx, name)
 }
 
-// TestReadersMakeNoPass attacks with the secrets of a function that serves requests. They must not suffice to sign a
-// pass. Otherwise an attacker in that function could be any user while the keys live.
+// TestReadersMakeNoPass attacks with the secrets of a function. If they sufficed to sign a pass, an attacker there
+// could be any user.
 func TestReadersMakeNoPass(t *testing.T) {
 	o := newTestGateway(t)
 	issued := o.issue("ci", nil)
@@ -110,7 +106,6 @@ func TestReadersMakeNoPass(t *testing.T) {
 	read := &recorder{Store: o.Secrets}
 	function := NewVerifier(Config{Objects: o.store, Secrets: read, URL: gatewayURL, Fresh: RemoteFresh, Now: o.clock.Now})
 
-	// All uses of keys in a function.
 	if u, err := function.AuthenticateToken(t.Context(), string(issued.Token.Reveal())); err != nil || u.Name != "ann" {
 		t.Fatalf("%+v, %v", u, err)
 	}
@@ -138,8 +133,7 @@ func TestReadersMakeNoPass(t *testing.T) {
 	}
 }
 
-// TestKeysAreApart: a key must sign credentials of its own kind only. Otherwise an agent of a private cluster, or a
-// program that connects to one, could be any caller.
+// If keys signed other kinds, an agent of a private cluster, or a program that connects to one, could be any caller.
 func TestKeysAreApart(t *testing.T) {
 	o := newTestGateway(t)
 	issued := o.issue("ci", nil)
@@ -181,7 +175,6 @@ func TestKeysAreApart(t *testing.T) {
 			t.Errorf("%s is an agent's credential: %+v, %v", name, a, err)
 		}
 	}
-	// Each credential is valid for its own purpose.
 	if err := o.VerifyTunnelToken(t.Context(), connect, "prod"); err != nil {
 		t.Error(err)
 	}
@@ -190,8 +183,7 @@ func TestKeysAreApart(t *testing.T) {
 	}
 }
 
-// TestPublishedKeysOfEarlierVersions: passes of an earlier version must be valid after a program has published its
-// keys. Until then the response is 503, so that no client deletes its pass.
+// Until a program has published its keys, the response is 503, so that no client deletes its pass.
 func TestPublishedKeysOfEarlierVersions(t *testing.T) {
 	o := newTestGateway(t)
 	issued := o.issue("ci", nil)
@@ -218,7 +210,7 @@ func TestPublishedKeysOfEarlierVersions(t *testing.T) {
 	}
 }
 
-// TestTunnelKeysAfterUpgrade: private clusters of an earlier version must stay reachable without an administrator.
+// Private clusters of an earlier version must stay reachable without an administrator.
 func TestTunnelKeysAfterUpgrade(t *testing.T) {
 	o := newTestGateway(t)
 	o.private("prod")
@@ -239,7 +231,7 @@ func TestTunnelKeysAfterUpgrade(t *testing.T) {
 	}
 }
 
-// TestConcurrentKeyWriters: concurrent writers must not remove each other's keys, which would end valid passes.
+// A writer that removes another's key would end valid passes.
 func TestConcurrentKeyWriters(t *testing.T) {
 	o := newTestGateway(t)
 	o.issue("first", nil)
@@ -271,8 +263,7 @@ func TestConcurrentKeyWriters(t *testing.T) {
 	}
 }
 
-// TestPublishedKeysAreValidated: an object with other than public ES256 keys must verify nothing. The response is not
-// 401.
+// An object with other than public ES256 keys must verify nothing, and yield no 401.
 func TestPublishedKeysAreValidated(t *testing.T) {
 	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	if err != nil {
@@ -310,7 +301,6 @@ func TestPublishedKeysAreValidated(t *testing.T) {
 	}
 }
 
-// remote is a Signer with a key of its own.
 type remote struct {
 	name   string
 	key    *ecdsa.PrivateKey
@@ -338,8 +328,7 @@ func (r *remote) Sign(_ context.Context, digest []byte) ([]byte, error) {
 	return ecdsa.SignASN1(rand.Reader, r.signs, digest)
 }
 
-// TestSigner: with a key outside of the secret store, passes must work as before. Earlier passes stay valid until they
-// expire. After that, no key in the secret store signs a pass.
+// Earlier passes must stay valid until they expire. After that, no key in the secret store may sign a pass.
 func TestSigner(t *testing.T) {
 	o := newTestGateway(t)
 	week := func(s *v1alpha1.PassSpec) { s.TTL.Duration = MaxTTL }
@@ -380,8 +369,7 @@ func TestSigner(t *testing.T) {
 	}
 }
 
-// TestSignerIsNotBypassed: while a Signer signs, a program without it must issue no pass from the secret store. An
-// administrator can end that.
+// While a Signer signs, a program without it must issue no pass, until an administrator ends that.
 func TestSignerIsNotBypassed(t *testing.T) {
 	o := newTestGateway(t)
 	before := o.issue("before", nil)
@@ -460,8 +448,7 @@ func (r *renewing) Update(ctx context.Context, key string, value []byte, rev uin
 	return r.Store.Update(ctx, key, value, rev)
 }
 
-// TestEnrolmentSurvivesRenewals: clusterpass cluster join --replace must not fail because the replaced agents renew
-// their credentials.
+// clusterpass cluster join --replace must not fail because the replaced agents renew their credentials.
 func TestEnrolmentSurvivesRenewals(t *testing.T) {
 	o := newTestGateway(t)
 	o.private("m")

@@ -36,7 +36,6 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const gatewayURL = "https://gateway.example.com"
 
-// failingStore is a store that can be down.
 type failingStore struct {
 	objects.Store
 	isDown atomic.Bool
@@ -53,7 +52,6 @@ func (d *failingStore) Get(ctx context.Context, key string) (objects.Object, err
 	return d.Store.Get(ctx, key)
 }
 
-// testGateway is an Issuer and a Verifier over the same stores.
 type testGateway struct {
 	*Issuer
 	*Verifier
@@ -74,7 +72,6 @@ func newTestGateway(t *testing.T) *testGateway {
 	return o
 }
 
-// issue issues a pass.
 func (o *testGateway) issue(name string, change func(*v1alpha1.PassSpec)) *Issued {
 	o.t.Helper()
 	p := &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PassSpec{
@@ -92,7 +89,6 @@ func (o *testGateway) issue(name string, change func(*v1alpha1.PassSpec)) *Issue
 
 func certificate(s *v1alpha1.PassSpec) { s.Form = v1alpha1.Certificate }
 
-// authenticate presents a pass of either form.
 func (o *testGateway) authenticate(issued *Issued) (*identity.User, error) {
 	o.t.Helper()
 	if issued.Pass.Spec.Form == v1alpha1.Token {
@@ -128,7 +124,6 @@ func (o *testGateway) want(u *identity.User, err error, reason status.Reason, me
 	}
 }
 
-// forms are the forms of passes.
 var forms = map[string]func(*v1alpha1.PassSpec){"token": nil, "certificate": certificate}
 
 func TestPasses(t *testing.T) {
@@ -187,7 +182,7 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestRevocation: a revoked pass must stop working within RemoteFresh, also for open streams.
+// A revoked pass must stop working within RemoteFresh, also for open streams.
 func TestRevocation(t *testing.T) {
 	for name, form := range forms {
 		t.Run(name, func(t *testing.T) {
@@ -221,7 +216,7 @@ func TestRevocation(t *testing.T) {
 	}
 }
 
-// TestChanged: an edit of a pass's object must end its credential, never change its user or rights.
+// An edit of a pass's object must end its credential, never change its user or rights.
 func TestChanged(t *testing.T) {
 	change := func(o *testGateway, edit func(*v1alpha1.Pass)) {
 		t.Helper()
@@ -265,7 +260,7 @@ func TestChanged(t *testing.T) {
 	o.wantRefused(u, err, `the pass "ci" was changed`)
 }
 
-// TestPlainCertificates: a client certificate without a pass needs no object, and must stop working when it is revoked.
+// A client certificate without a pass needs no object, and must stop working when it is revoked.
 func TestPlainCertificates(t *testing.T) {
 	o := newTestGateway(t)
 	leaf := func() *x509.Certificate {
@@ -304,7 +299,6 @@ func TestPlainCertificates(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].Name != serial || all[0].Spec.Reason != "lost" || all[0].Spec.User != "bob" {
 		t.Errorf("%+v, %v", all, err)
 	}
-	// The same applies to the certificate of a pass.
 	issued := o.issue("ci", certificate)
 	if _, err := o.authenticate(issued); err != nil {
 		t.Fatal(err)
@@ -326,8 +320,7 @@ func TestPlainCertificates(t *testing.T) {
 	}
 }
 
-// TestOutage: while the store is down, callers must stay authenticated for MaxAge. After that all are refused, because
-// passes may be revoked.
+// While the store is down, callers must stay authenticated for MaxAge, but no longer: passes may be revoked.
 func TestOutage(t *testing.T) {
 	o := newTestGateway(t)
 	token, cert := o.issue("token", nil), o.issue("cert", certificate)
@@ -378,7 +371,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestKeys: a key rotation must not end passes, unless it discards the earlier keys.
+// A key rotation must not end passes, unless it discards the earlier keys.
 func TestKeys(t *testing.T) {
 	o := newTestGateway(t)
 	week := func(s *v1alpha1.PassSpec) { s.TTL.Duration = MaxTTL }
@@ -439,7 +432,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestUnknownKeys: invented key ids must not cause reads of the store.
+// Invented key ids must not cause reads of the store.
 func TestUnknownKeys(t *testing.T) {
 	o := newTestGateway(t)
 	issued := o.issue("ci", nil)
@@ -458,7 +451,6 @@ func TestUnknownKeys(t *testing.T) {
 	}
 }
 
-// withClaim returns a copy of claims with another value of one claim, or without it if value is nil.
 func withClaim(claims map[string]any, key string, value any) map[string]any {
 	out := maps.Clone(claims)
 	if out[key] = value; value == nil {
@@ -467,7 +459,6 @@ func withClaim(claims map[string]any, key string, value any) map[string]any {
 	return out
 }
 
-// signClaims returns a token with claims.
 func signClaims(t *testing.T, alg jose.SignatureAlgorithm, key any, claims map[string]any) string {
 	t.Helper()
 	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, nil)
@@ -481,7 +472,6 @@ func signClaims(t *testing.T, alg jose.SignatureAlgorithm, key any, claims map[s
 	return token
 }
 
-// TestForged: only tokens that the gateway signed for itself are passes.
 func TestForged(t *testing.T) {
 	o := newTestGateway(t)
 	issued := o.issue("ci", nil)
@@ -592,7 +582,6 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-// interceptedStore runs a function before a deletion.
 type interceptedStore struct {
 	objects.Store
 	beforeDelete func()
@@ -606,8 +595,7 @@ func (b *interceptedStore) Delete(ctx context.Context, key string, revision uint
 	return b.Store.Delete(ctx, key, revision)
 }
 
-// TestRevokedWhileWritten: a revocation must succeed during updates of the pass, and must not delete a later pass of
-// that name.
+// A revocation must succeed during updates of the pass, and must not delete a later pass of that name.
 func TestRevokedWhileWritten(t *testing.T) {
 	o := newTestGateway(t)
 	store := o.Objects
@@ -680,7 +668,6 @@ func TestPrune(t *testing.T) {
 	o.Maintain(ctx, func(err error) { t.Errorf("its end is no failure: %v", err) })
 }
 
-// TestDocuments: an API server that reads the two documents must be able to verify passes.
 func TestDocuments(t *testing.T) {
 	o := newTestGateway(t)
 	get := func(path string, into any) *http.Response {
@@ -756,7 +743,6 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// noObjects and noSecrets are empty stores.
 type (
 	noObjects struct{}
 	noSecrets struct{}

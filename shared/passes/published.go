@@ -15,7 +15,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// publishedKeys is the value of a key set's object: the public keys.
 type publishedKeys struct {
 	// Signer is the name of the Signer's key that signs. "" means that the keys of the secret store sign.
 	Signer string         `json:"signer,omitempty"`
@@ -24,12 +23,12 @@ type publishedKeys struct {
 
 type publishedKey struct {
 	Key jose.JSONWebKey `json:"key"`
-	// Retired is when another key replaced this key, where one of the two belongs to a Signer. A retired key still
-	// verifies for verifyPeriod.
+	// Retired is when another key replaced this key, where one of the two belongs to a Signer. The key still verifies for
+	// verifyPeriod.
 	Retired *time.Time `json:"retired,omitempty"`
 }
 
-// parsePublished reads the value of a set's object. Any key that is not a public ES256 key is an error.
+// parsePublished refuses any key that is not a public ES256 key.
 func parsePublished(name string, value []byte) (*publishedKeys, error) {
 	p := &publishedKeys{}
 	if err := json.Unmarshal(value, p); err != nil {
@@ -43,7 +42,6 @@ func parsePublished(name string, value []byte) (*publishedKeys, error) {
 	return p, nil
 }
 
-// isValid reports whether k verifies at that time.
 func (k *publishedKey) isValid(now time.Time) bool {
 	return k.Retired == nil || now.Sub(*k.Retired) < verifyPeriod
 }
@@ -57,7 +55,6 @@ func (p *publishedKeys) find(id string, now time.Time) (jose.JSONWebKey, bool) {
 	return p.Keys[i].Key, true
 }
 
-// public returns the keys that verify now as a JWKS.
 func (p *publishedKeys) public(now time.Time) jose.JSONWebKeySet {
 	out := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
 	for _, k := range p.Keys {
@@ -69,7 +66,7 @@ func (p *publishedKeys) public(now time.Time) jose.JSONWebKeySet {
 }
 
 // syncWithSecret replaces the keys of p by the public keys of the secret. Retired keys stay until they no longer
-// verify. It reports whether p changed.
+// verify.
 func (p *publishedKeys) syncWithSecret(secret *keySet, now time.Time) (changed bool) {
 	before := len(p.Keys)
 	p.Keys = slices.DeleteFunc(p.Keys, func(k publishedKey) bool {
@@ -91,7 +88,7 @@ func (p *publishedKeys) syncWithSecret(secret *keySet, now time.Time) (changed b
 	return changed
 }
 
-// syncWithSigner adds the Signer's key with that name, and retires all others. It reports whether p changed.
+// syncWithSigner adds the Signer's key, and retires all others.
 func (p *publishedKeys) syncWithSigner(name string, key jose.JSONWebKey, now time.Time) (changed bool) {
 	before := len(p.Keys)
 	p.Keys = slices.DeleteFunc(p.Keys, func(k publishedKey) bool { return !k.isValid(now) })
@@ -115,9 +112,8 @@ func (p *publishedKeys) syncWithSigner(name string, key jose.JSONWebKey, now tim
 	return changed
 }
 
-// republish lets edit change the object of a set. It stores the result if edit reports a change, or if there was no
-// object. After a conflict it reads the object and calls edit again. edit reads the secret store after the object, so
-// an old secret never replaces newer published keys.
+// republish stores the object of a set if edit reports a change, or if there was no object. After a conflict it calls
+// edit again. edit reads the secret store after the object, so that an old secret never replaces newer published keys.
 func (i *Issuer) republish(
 	ctx context.Context, name string, edit func(*publishedKeys) (changed bool, err error),
 ) error {

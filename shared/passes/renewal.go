@@ -33,11 +33,9 @@ type Reuse struct {
 	From string    `json:"from"` // source addresses, separated by commas
 }
 
-// ReusedError is the error for an agent's credential that is not the newest one. It was exchanged for another key, by
-// an agent of the cluster or by the owner of a copy.
+// ReusedError is the error for an agent's credential that an agent, or the owner of a copy, has exchanged before.
 type ReusedError struct{ Agent *Agent }
 
-// Error implements error.
 func (e *ReusedError) Error() string {
 	return fmt.Sprintf("generation %d of the %s was renewed before", e.Agent.generation, agentCredential)
 }
@@ -47,7 +45,6 @@ func newReusedError(a *Agent) *status.Error {
 		rejoinHint(a.Cluster))
 }
 
-// checkNotEnded returns an error if a reuse ended the credentials of the enrolment.
 func (e *enrolment) checkNotEnded(cluster string) error {
 	if e.Reuse == nil {
 		return nil
@@ -56,10 +53,8 @@ func (e *enrolment) checkNotEnded(cluster string) error {
 		e.Reuse.Time.UTC().Format(time.RFC3339), rejoinHint(cluster))
 }
 
-// checkNewest returns an error that wraps a *ReusedError unless the credential is the newest one. It also accepts:
-//   - the credential before the newest one, for the time overlap after its renewal
-//   - a credential that is newer than the cached enrolment
-//   - a credential of an earlier version
+// checkNewest returns an error that wraps a *ReusedError unless the credential is the newest one. It accepts the one
+// before for the time overlap, and credentials that are newer than the cached enrolment.
 func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	value, err := v.records.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
 	if err != nil {
@@ -80,9 +75,9 @@ func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	return nil
 }
 
-// RenewAgent exchanges an agent's credential for the next one, which is bound to the key of a PKCS#10 request. An agent
-// may repeat an exchange with the same request, e.g. after a crash, until the next renewal. Its errors are
-// *status.Error. If one wraps a *ReusedError, the caller calls EndAgents.
+// RenewAgent exchanges an agent's credential for the next one, which is bound to the key of a PKCS#10 request. Until
+// the next renewal, an agent may repeat an exchange with the same request. Its errors are *status.Error. If one wraps a
+// *ReusedError, the caller must call EndAgents.
 func (i *Issuer) RenewAgent(ctx context.Context, a *Agent, request string) (secrets.Value, error) {
 	public, err := possession.ParseRequest(request, a.Cluster)
 	if err != nil {
@@ -108,13 +103,11 @@ func (i *Issuer) RenewAgent(ctx context.Context, a *Agent, request string) (secr
 	return token, nil
 }
 
-// invalidRequest returns the error for a PKCS#10 request. The agent receives the text of err.
 func invalidRequest(cluster string, err error) *status.Error {
 	return status.New(status.BadRequest, cluster, "the request for a credential cannot be used: %w", err)
 }
 
-// renew records the next credential of a, which is bound to the key with that thumbprint. It returns the generation of
-// that credential, and reports whether the enrolment changed.
+// renew records the next credential of a, and returns its generation.
 func (e *enrolment) renew(a *Agent, thumbprint string, now time.Time) (generation uint64, changed bool, err error) {
 	isNewest := a.generation == e.Generation && a.keyThumbprint == e.KeyThumbprint
 	isAhead := a.generation > e.Generation // the store was restored from a backup
@@ -133,11 +126,10 @@ func (e *enrolment) renew(a *Agent, thumbprint string, now time.Time) (generatio
 	return e.Generation, true, nil
 }
 
-// errEnrolmentGone means that the enrolment of a credential was deleted or replaced.
 var errEnrolmentGone = errors.New("the enrolment is gone")
 
-// EndAgents ends all credentials of the agent's cluster after a reuse, and sets the condition AgentCredentialReused of
-// the Cluster. Every bridge refuses them within MaxAge. EndAgents does nothing if the cluster has joined again since.
+// EndAgents ends all credentials of the agent's cluster after a reuse, and sets the condition AgentCredentialReused.
+// Every bridge refuses them within MaxAge. EndAgents does nothing if the cluster has joined again since.
 func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 	err := i.editEnrolment(ctx, a, func(*enrolment) (bool, error) { return false, nil })
 	if hasEnded(err) {
@@ -168,15 +160,13 @@ func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 	return err
 }
 
-// hasEnded reports whether an error of editEnrolment means that the credentials have ended or were replaced.
 func hasEnded(err error) bool {
 	var e *status.Error
 	return errors.As(err, &e) && e.Reason == status.Unauthenticated
 }
 
-// editEnrolment lets edit change the enrolment of an agent's credential, and stores it if edit reports a change. It may
-// call edit several times. If the enrolment is gone, the error wraps errEnrolmentGone. Its errors are *status.Error,
-// except those of edit.
+// editEnrolment stores the enrolment of an agent's credential if edit reports a change. It may call edit several times.
+// If the enrolment is gone, the error wraps errEnrolmentGone. Its own errors are *status.Error.
 func (i *Issuer) editEnrolment(ctx context.Context, a *Agent, edit func(*enrolment) (changed bool, err error)) error {
 	for range attempts {
 		o, err := i.Objects.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
@@ -208,13 +198,12 @@ func (i *Issuer) editEnrolment(ctx context.Context, a *Agent, edit func(*enrolme
 	return storeFailed(objects.ErrConflict)
 }
 
-// storeFailed returns the error of editEnrolment for an error of the store.
 func storeFailed(err error) *status.Error {
 	return &status.Error{Reason: status.StoreUnavailable, Err: err, RetryAfter: max(retry, objects.RetryAfter(err)),
 		Message: "the " + agentCredential + " cannot be renewed or ended: the gateway's store fails now; try again"}
 }
 
-// setCondition sets the condition AgentCredentialReused of a Cluster, or removes it if c is nil.
+// setCondition removes the condition AgentCredentialReused if c is nil.
 func (i *Issuer) setCondition(ctx context.Context, cluster string, c *metav1.Condition) error {
 	for range attempts {
 		o, err := i.Objects.Get(ctx, clusterv1alpha1.Prefix+cluster)

@@ -18,7 +18,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// agents issues the credentials of the agents of a registered private cluster.
 type agents struct {
 	*clustertest.Installation
 	agenttest.Gateway
@@ -37,7 +36,6 @@ func newAgents(t *testing.T) *agents {
 	}, t, &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "prod"}}}
 }
 
-// connect authenticates an agent as it connects.
 func (a *agents) connect(c possession.Credential) (*passes.Agent, error) {
 	a.t.Helper()
 	p, err := agenttest.Present(c, possession.Connect, "", a.Clock.Now())
@@ -47,7 +45,6 @@ func (a *agents) connect(c possession.Credential) (*passes.Agent, error) {
 	return a.Verifier.Agent(a.t.Context(), "prod", p)
 }
 
-// renewLater exchanges a credential a while later.
 func (a *agents) renewLater(c possession.Credential) possession.Credential {
 	a.t.Helper()
 	a.Clock.Advance(10 * time.Minute)
@@ -67,8 +64,7 @@ func (a *agents) enrol() possession.Credential {
 	return c
 }
 
-// TestCopiedRequestOfAnAgentIsRefused: a copy of an agent's headers, from a log or a proxy that ends TLS, must not make
-// its owner an agent.
+// A log, or a proxy that ends TLS, may contain a copy of an agent's headers.
 func TestCopiedRequestOfAnAgentIsRefused(t *testing.T) {
 	a := newAgents(t)
 	c := a.enrol()
@@ -88,8 +84,7 @@ func TestCopiedRequestOfAnAgentIsRefused(t *testing.T) {
 	}
 }
 
-// TestRestoredStoreAcceptsNewerCredentials: a backup of the object store has an older generation than the agents. If
-// they were refused, a restore would cut all private clusters off.
+// A backup has an older generation than the agents. To refuse them would cut all private clusters off.
 func TestRestoredStoreAcceptsNewerCredentials(t *testing.T) {
 	a := newAgents(t)
 	first := a.enrol()
@@ -121,7 +116,7 @@ func TestRestoredStoreAcceptsNewerCredentials(t *testing.T) {
 	}
 }
 
-// TestRenewalsAreBounded: each renewal writes to the store. An agent in a loop must not use it up.
+// Each renewal writes to the store. An agent in a loop must not use it up.
 func TestRenewalsAreBounded(t *testing.T) {
 	a := newAgents(t)
 	first := a.enrol()
@@ -132,8 +127,7 @@ func TestRenewalsAreBounded(t *testing.T) {
 	a.renewLater(first)
 }
 
-// TestReuseEndsNoLaterEnrolment: the alarm of a copy may arrive after the operator has made the cluster join again.
-// It must not cut the new agents off.
+// The alarm of a copy may arrive after the cluster has joined again. It must not cut the new agents off.
 func TestReuseEndsNoLaterEnrolment(t *testing.T) {
 	a := newAgents(t)
 	first := a.enrol()

@@ -16,11 +16,11 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// Revocation names a certificate to revoke. User and Reason are informational, and may be empty.
+// Revocation names a certificate to revoke. User and Reason may be empty.
 type Revocation struct{ Serial, User, Reason string }
 
-// RevokeCertificate revokes a client certificate by its serial number, in hexadecimal digits with or without colons. It
-// returns the number in the format of Serial. Revoking a certificate twice has no further effect.
+// RevokeCertificate accepts hexadecimal digits with or without colons, and returns the serial number in the format of
+// Serial. A second call for a certificate has no effect.
 func (i *Issuer) RevokeCertificate(ctx context.Context, r Revocation) (string, error) {
 	n, ok := new(big.Int).SetString(strings.ReplaceAll(strings.TrimPrefix(r.Serial, "0x"), ":", ""), 16)
 	if !ok || n.Sign() <= 0 || n.BitLen() > 160 {

@@ -22,34 +22,30 @@ import (
 
 // Signer signs passes with a key that never leaves its service, such as AWS KMS. It is safe for concurrent use.
 type Signer interface {
-	// Public returns the key's name, such as an ARN, and its public half, on P-256. If this program may not use the key,
-	// the error wraps ErrNotSigner.
+	// Public returns the key's name, such as an ARN, and its public half, on P-256. The error wraps ErrNotSigner if this
+	// program may not use the key.
 	Public(ctx context.Context) (name string, key *ecdsa.PublicKey, err error)
-	// Sign returns the key's signature of a SHA-256 digest, in ASN.1 DER. Its errors are as those of Public.
+	// Sign returns the signature of a SHA-256 digest, in ASN.1 DER. Its errors are as those of Public.
 	Sign(ctx context.Context, digest []byte) ([]byte, error)
 }
 
-// ErrNotSigner means that this program cannot sign passes, because only other programs may use the key.
+// ErrNotSigner means that only other programs may use the key that signs passes.
 var ErrNotSigner = errors.New("this program does not sign passes")
 
-// signatureHalf is the length in bytes of r, and of s, in a signature of ES256.
 const signatureHalf = 32
 
-// remoteKey is the key of a Signer as a jose.OpaqueSigner. It signs one token, because it contains the context.
+// remoteKey is a jose.OpaqueSigner for one token, because it contains the context.
 type remoteKey struct {
 	ctx    context.Context //nolint:containedctx // jose.OpaqueSigner has none
 	signer Signer
 	key    jose.JSONWebKey
 }
 
-// Public implements jose.OpaqueSigner.
 func (r *remoteKey) Public() *jose.JSONWebKey { return &r.key }
 
-// Algs implements jose.OpaqueSigner.
 func (r *remoteKey) Algs() []jose.SignatureAlgorithm { return []jose.SignatureAlgorithm{jose.ES256} }
 
-// SignPayload implements jose.OpaqueSigner. JOSE writes the two numbers of a signature one after the other, without
-// DER.
+// SignPayload converts DER to the format of JOSE: the two numbers, one after the other.
 func (r *remoteKey) SignPayload(payload []byte, _ jose.SignatureAlgorithm) ([]byte, error) {
 	digest := sha256.Sum256(payload)
 	der, err := r.signer.Sign(r.ctx, digest[:])
@@ -70,7 +66,7 @@ func (r *remoteKey) SignPayload(payload []byte, _ jose.SignatureAlgorithm) ([]by
 	return out, nil
 }
 
-// publicJWK returns the public key of a Signer as a JWK. Its id is the thumbprint of the key.
+// publicJWK returns a JWK whose id is the thumbprint of the key.
 func publicJWK(key *ecdsa.PublicKey) (jose.JSONWebKey, error) {
 	k := jose.JSONWebKey{Key: key, Algorithm: string(jose.ES256), Use: "sig"}
 	thumbprint, err := k.Thumbprint(crypto.SHA256)
@@ -78,8 +74,8 @@ func publicJWK(key *ecdsa.PublicKey) (jose.JSONWebKey, error) {
 	return k, err
 }
 
-// signToken returns a token of kind k with registered and own claims. It sets the claims iss and nbf. The public half
-// of its key is already published. A key of the secret store that is too old is replaced first.
+// signToken sets the claims iss and nbf. It first renews a key of the secret store that is too old, and publishes the
+// key that signs.
 func (i *Issuer) signToken(ctx context.Context, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
 	if i.URL == "" {
 		return secrets.Value{}, errors.New("create a token: its issuer, the gateway's URL, is not configured; " +
@@ -93,7 +89,7 @@ func (i *Issuer) signToken(ctx context.Context, k kind, registered jwt.Claims, o
 	return serialize(key, k, registered, own)
 }
 
-// key returns the private key of a set that signs now: a remoteKey or a jose.JSONWebKey.
+// key returns a remoteKey or a jose.JSONWebKey.
 func (i *Issuer) key(ctx context.Context, set string) (any, error) {
 	if set == PassKeys && i.Signer != nil {
 		return i.publishSignerKey(ctx)
@@ -105,7 +101,6 @@ func (i *Issuer) key(ctx context.Context, set string) (any, error) {
 	return keys.signer(i.now()).Key, nil
 }
 
-// serialize returns a token that is signed with the key.
 func serialize(key any, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
 	options := (&jose.SignerOptions{}).WithType(jose.ContentType(k.typ))
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, options)
@@ -116,8 +111,7 @@ func serialize(key any, k kind, registered jwt.Claims, own any) (secrets.Value, 
 	return secrets.NewValue([]byte(token)), err
 }
 
-// publishSignerKey publishes the public half of the Signer's key, retires all other keys of passes, and returns the
-// Signer's key.
+// publishSignerKey also retires all other keys of passes.
 func (i *Issuer) publishSignerKey(ctx context.Context) (*remoteKey, error) {
 	name, public, err := i.Signer.Public(ctx)
 	if err != nil {
@@ -142,8 +136,7 @@ func (i *Issuer) publishSignerKey(ctx context.Context) (*remoteKey, error) {
 	return &remoteKey{ctx, i.Signer, key}, err
 }
 
-// renewKeys publishes and returns the keys of a set's secret. It first adds a key if there is none that is younger than
-// keyLife.
+// renewKeys publishes and returns the keys of a set's secret, after keySet.renew.
 func (i *Issuer) renewKeys(ctx context.Context, set string) (keys *keySet, err error) {
 	now := i.now()
 	err = i.republish(ctx, set, func(p *publishedKeys) (bool, error) {
@@ -160,8 +153,7 @@ func (i *Issuer) renewKeys(ctx context.Context, set string) (keys *keySet, err e
 	return keys, err
 }
 
-// publishSecretKeys publishes the keys of a set's secret. It creates no key. Without a secret it publishes an empty set
-// if always is true, and otherwise does nothing.
+// publishSecretKeys creates no key. Without a secret it publishes an empty set if always is true.
 func (i *Issuer) publishSecretKeys(ctx context.Context, set string, always bool) error {
 	if !always {
 		if _, version, err := readKeys(ctx, i.Secrets, set); err != nil || version == "" {
@@ -191,8 +183,8 @@ func (i *Issuer) Publish(ctx context.Context) error {
 	return i.publishSecretKeys(ctx, PassKeys, true)
 }
 
-// PublishAll publishes the keys of all sets. If a cluster has agents, it also renews the keys of agents and of the
-// tunnel port. So verifiers read a new key before it signs.
+// PublishAll publishes the keys of all sets. If a cluster has agents, it also renews the sets AgentKeys and TunnelKeys,
+// so that verifiers read a new key before it signs.
 func (i *Issuer) PublishAll(ctx context.Context) error {
 	enrolled, err := i.Objects.List(ctx, v1alpha1.AgentPrefix, 1, "")
 	errs := []error{i.Publish(ctx), err}
@@ -207,10 +199,8 @@ func (i *Issuer) PublishAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// RotateKey creates a new key for passes, and for each of the sets AgentKeys and TunnelKeys that exists. Earlier tokens
-// stay valid, unless discard is true, which deletes all earlier keys.
-//
-// With a Signer, discard must be true. The Signer's key stays the only key of passes. Without a Signer, the new key
+// RotateKey creates a new key for passes, unless a Signer signs them, and for AgentKeys and TunnelKeys if they exist.
+// Earlier tokens stay valid, unless discard is true. With a Signer, discard must be true. Without one, the new key
 // signs passes even if a Signer did before.
 func (i *Issuer) RotateKey(ctx context.Context, discard bool) error {
 	if i.Signer != nil && !discard {
@@ -240,7 +230,6 @@ func (i *Issuer) RotateKey(ctx context.Context, discard bool) error {
 	return nil
 }
 
-// addKey adds a new key to a set's secret. If discard is true, it deletes all other keys.
 func (i *Issuer) addKey(ctx context.Context, set string, discard bool) error {
 	_, err := changeKeys(ctx, i.Secrets, set, func(s *keySet) (bool, error) {
 		if discard {
@@ -251,8 +240,6 @@ func (i *Issuer) addKey(ctx context.Context, set string, discard bool) error {
 	return err
 }
 
-// rotatePassKeys adds a new key of passes to the secret store and publishes it. That key signs even if a Signer signed
-// before. If discard is true, it deletes all other keys.
 func (i *Issuer) rotatePassKeys(ctx context.Context, discard bool) error {
 	if err := i.addKey(ctx, PassKeys, discard); err != nil {
 		return err
@@ -274,7 +261,6 @@ func (i *Issuer) rotatePassKeys(ctx context.Context, discard bool) error {
 	})
 }
 
-// deleteOtherPassKeys deletes all keys of passes except the Signer's, including those in the secret store.
 func (i *Issuer) deleteOtherPassKeys(ctx context.Context) error {
 	key, err := i.publishSignerKey(ctx)
 	if err != nil {
@@ -294,7 +280,6 @@ func (i *Issuer) deleteOtherPassKeys(ctx context.Context) error {
 	return nil
 }
 
-// retireAll retires every key that is not retired yet.
 func (p *publishedKeys) retireAll(now time.Time) {
 	for i := range p.Keys {
 		if p.Keys[i].Retired == nil {

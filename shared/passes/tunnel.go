@@ -21,13 +21,13 @@ import (
 )
 
 // The gateway's other programs connect to the bridge's tunnel port. Both ends have the private keys TunnelKeys: the
-// client sends a token that they signed, and the bridge sends a certificate. The signature of one never verifies the
-// other, because tokens begin with a letter and certificates do not.
+// client signs a token, and the bridge a certificate. The signature of one never verifies the other, because tokens
+// begin with a letter and certificates do not.
 const (
 	tunnelAudience = "clusterpass.io/tunnel"
 	tunnelName     = "tunnel.clusterpass.io"
 	tunnelTTL      = time.Minute
-	// tunnelCertificateLife is the lifetime of a certificate. The bridge replaces it after a tenth of that time.
+	// The bridge replaces a certificate after a tenth of its lifetime.
 	tunnelCertificateLife = 10 * time.Hour
 )
 
@@ -61,8 +61,7 @@ func (v *Verifier) VerifyTunnelToken(ctx context.Context, token, cluster string)
 	return err
 }
 
-// tunnelKey returns the private key that signs now. It does not create keys, because a gateway without keys has no
-// agents.
+// tunnelKey creates no keys, because a gateway without keys has no agents.
 func (v *Verifier) tunnelKey(ctx context.Context) (signingKey, error) {
 	set, err := v.tunnel.Get(ctx, TunnelKeys)
 	switch {
@@ -74,7 +73,7 @@ func (v *Verifier) tunnelKey(ctx context.Context) (signingKey, error) {
 	return set.signer(v.cfg.Now()), nil
 }
 
-// TunnelCertificate returns the certificate of the tunnel port. It has the signature of tls.Config.GetCertificate.
+// TunnelCertificate implements tls.Config.GetCertificate for the tunnel port.
 func (v *Verifier) TunnelCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	signer, err := v.tunnelKey(hello.Context())
 	if err != nil {

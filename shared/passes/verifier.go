@@ -26,13 +26,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Limits of the caches. Only callers with a credential can add entries.
+// Only callers with a credential can add entries to the caches.
 const (
 	maxRecords = 10_000
 	maxSets    = 3
 	// keysFresh is the maximum time that a discarded key verifies, unless the store is down.
 	keysFresh = 20 * time.Second
-	// keysStale is how long cached keys are used while their store is down. Cached passes and enrolments end after MaxAge.
+	// keysStale is how long cached keys are used while their store is down.
 	keysStale = time.Hour
 	// retry is the minimum interval between reads of a store that is down, and between reads for unknown key ids.
 	retry   = 2 * time.Second
@@ -42,19 +42,17 @@ const (
 // RemoteFresh is Config.Fresh for a store on another machine.
 const RemoteFresh = 3 * time.Second
 
-// Config configures a Verifier.
+// Config configures a Verifier. Only the two ends of the tunnel port need Secrets.
 type Config struct {
 	Objects interface {
 		Get(ctx context.Context, key string) (objects.Object, error)
 	}
-	// Secrets is read for TunnelKeys only, by the two ends of the tunnel port.
 	Secrets interface {
 		Get(ctx context.Context, name string) (*secrets.Secret, error)
 	}
 	// URL is the URL of the gateway. With "" no tokens of passes or agents are accepted.
 	URL string
-	// Fresh is how long a cached pass is used before it is read from the store again. With 0 every request reads the
-	// store.
+	// Fresh is how long a cached pass is used before it is read again. With 0 every request reads the store.
 	Fresh time.Duration
 	Log   *slog.Logger     // nil means slog.Default()
 	Now   func() time.Time // nil means time.Now
@@ -80,8 +78,7 @@ func NewVerifier(cfg Config) *Verifier {
 	v := &Verifier{cfg: cfg}
 	v.records = cache.New(cache.Config{
 		Name: "passes", Max: maxRecords, TTL: cfg.Fresh, Stale: MaxAge, Retry: retry, Timeout: timeout,
-		// A missing object is cached as a value, because most certificates have no revocation. They must stay valid while
-		// the store is down.
+		// A missing object is cached as a value: a certificate without a revocation must stay valid while the store is down.
 		Missing: func(error) bool { return false },
 		Down: func(err error) bool {
 			return errors.Is(err, objects.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
@@ -113,8 +110,7 @@ func NewVerifier(cfg Config) *Verifier {
 	return v
 }
 
-// keysConfig configures a cache of key sets. missing and down are the errors of its store for a missing set and for a
-// store that is down.
+// keysConfig configures a cache of key sets. missing and down are the errors of its store.
 func keysConfig(cfg Config, name string, missing, down error) cache.Config {
 	return cache.Config{
 		Name: name, Max: maxSets, TTL: keysFresh, Negative: retry, Stale: keysStale, Retry: retry, Timeout: timeout,
@@ -124,8 +120,7 @@ func keysConfig(cfg Config, name string, missing, down error) cache.Config {
 	}
 }
 
-// Stats returns the statistics of the caches: "passes", "keys" (public keys) and "tunnel" (private keys of the tunnel
-// port).
+// Stats returns the statistics of the caches: "passes", "keys" (public) and "tunnel" (private).
 func (v *Verifier) Stats() map[string]cache.Stats {
 	return map[string]cache.Stats{"passes": v.records.Stats(), "keys": v.keys.Stats(), "tunnel": v.tunnel.Stats()}
 }
@@ -136,8 +131,7 @@ const Method = "pass"
 // Method implements identity.TokenAuthenticator.
 func (*Verifier) Method() string { return Method }
 
-// IsPass reports whether a token claims the gateway as its issuer. It verifies nothing. Such tokens are never forwarded
-// to members.
+// IsPass reports whether a token claims the gateway as its issuer. It verifies nothing.
 func (v *Verifier) IsPass(token string) bool {
 	issuer, ok := identity.UnverifiedIssuer(token)
 	return ok && v.cfg.URL != "" && issuer == v.cfg.URL
@@ -155,7 +149,6 @@ func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*identi
 	return v.user(ctx, name, c.ID, c.Expiry.Time())
 }
 
-// verifyPass returns the claims of a pass's token and the name of the pass. It does not read the pass.
 func (v *Verifier) verifyPass(ctx context.Context, token string) (*jwt.Claims, string, error) {
 	var own claims
 	registered, err := v.verifySigned(ctx, passToken, token, v.cfg.URL, &own)
@@ -170,8 +163,8 @@ func (v *Verifier) verifyPass(ctx context.Context, token string) (*jwt.Claims, s
 	return registered, own.Pass, nil
 }
 
-// verifySigned returns the registered claims of a token of kind k that the gateway signed for an audience. It decodes
-// the private claims into own. The error wraps jwt.ErrExpired if the token has expired and is otherwise valid.
+// verifySigned returns the registered claims of a token, and decodes the private claims into own. The error wraps
+// jwt.ErrExpired only if the token is otherwise valid.
 func (v *Verifier) verifySigned(ctx context.Context, k kind, token, audience string, own any) (*jwt.Claims, error) {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
@@ -199,7 +192,6 @@ func (v *Verifier) verifySigned(ctx context.Context, k kind, token, audience str
 	return &registered, nil
 }
 
-// keyIDOf returns the id of the key that signed a verified token.
 func keyIDOf(token string) string {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
@@ -208,7 +200,7 @@ func keyIDOf(token string) string {
 	return t.Headers[0].KeyID
 }
 
-// key returns the public key with that id if it verifies tokens of kind k. For an unknown id it reads the store again.
+// key returns a public key that verifies tokens of kind k. For an unknown id it reads the store again.
 func (v *Verifier) key(ctx context.Context, k kind, id string) (jose.JSONWebKey, error) {
 	key, ok, err := v.findKey(k, id, func(set string) (*publishedKeys, error) { return v.keys.Get(ctx, set) })
 	if err == nil && !ok {
@@ -223,8 +215,8 @@ func (v *Verifier) key(ctx context.Context, k kind, id string) (jose.JSONWebKey,
 	return key, err
 }
 
-// findKey searches the key sets of a kind, which it reads with get. A set that was never published has no keys. If no
-// set was published, findKey returns an error, because the token may be valid.
+// findKey searches the key sets of a kind. A set that was never published has no keys. If no set was published, findKey
+// returns an error, because the token may be valid.
 func (v *Verifier) findKey(
 	k kind, id string, get func(set string) (*publishedKeys, error),
 ) (key jose.JSONWebKey, ok bool, err error) {
@@ -247,7 +239,6 @@ func (v *Verifier) findKey(
 	return key, false, err
 }
 
-// user returns the user of the pass with that name and uid, whose credential expires at end.
 func (v *Verifier) user(ctx context.Context, name, uid string, end time.Time) (*identity.User, error) {
 	p, err := v.pass(ctx, name, uid)
 	if err != nil {
@@ -267,7 +258,6 @@ func (v *Verifier) user(ctx context.Context, name, uid string, end time.Time) (*
 	return u, nil
 }
 
-// scopeOf returns the limits of a pass, or nil if it has none.
 func scopeOf(s *v1alpha1.PassSpec) *identity.Scope {
 	if slices.Contains(s.Clusters, v1alpha1.Any) && slices.Contains(s.Verbs, v1alpha1.Any) {
 		return nil
@@ -275,7 +265,6 @@ func scopeOf(s *v1alpha1.PassSpec) *identity.Scope {
 	return &identity.Scope{Clusters: slices.Clone(s.Clusters), Verbs: slices.Clone(s.Verbs)}
 }
 
-// pass returns the pass with that name and uid if it is still valid.
 func (v *Verifier) pass(ctx context.Context, name, uid string) (*v1alpha1.Pass, error) {
 	value, err := v.records.Get(ctx, v1alpha1.PassPrefix+name)
 	if err != nil {
@@ -301,9 +290,8 @@ func (v *Verifier) pass(ctx context.Context, name, uid string) (*v1alpha1.Pass, 
 	return p, nil
 }
 
-// Certificate rejects a revoked client certificate, and the certificate of a pass that is no longer valid. It sets
-// u.Recheck. If the certificate belongs to a pass, it replaces *u by the user of the pass. It has the signature of
-// identity.X509.Inspect.
+// Certificate rejects a revoked client certificate, and one whose pass is no longer valid. It sets u.Recheck, and
+// replaces *u by the user of the pass if there is one. It implements identity.X509.Inspect.
 func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, u *identity.User) error {
 	serial := Serial(leaf)
 	u.Recheck = func(ctx context.Context) error { return v.checkRevocation(ctx, serial) }
@@ -337,7 +325,6 @@ func hasSameGroups(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// passOf returns name and uid of the pass that a certificate belongs to.
 func passOf(leaf *x509.Certificate) (name, uid string, ok bool) {
 	for _, u := range leaf.URIs {
 		if u.Scheme == "clusterpass" {
@@ -348,7 +335,6 @@ func passOf(leaf *x509.Certificate) (name, uid string, ok bool) {
 	return "", "", false
 }
 
-// checkRevocation returns an error if the certificate with that serial number was revoked.
 func (v *Verifier) checkRevocation(ctx context.Context, serial string) error {
 	value, err := v.records.Get(ctx, v1alpha1.RevocationPrefix+serial)
 	switch {
@@ -373,7 +359,6 @@ func (v *Verifier) unavailable(err error) error {
 		Message:    "the gateway cannot check now whether your credential was revoked; try again"}
 }
 
-// unpublished returns the error for public keys that no program has published yet.
 func (v *Verifier) unpublished() error {
 	const text = "the keys that verify passes are not published yet; try again, or have an administrator run " +
 		"clusterpass init"

@@ -11,14 +11,12 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// Paths of the documents for other verifiers of passes. They are those of kube-apiserver for its service account
-// tokens.
+// kube-apiserver has the same paths for its service account tokens.
 const (
 	discoveryPath = "/.well-known/openid-configuration"
 	jwksPath      = "/openid/v1/jwks"
 )
 
-// discovery contains the fields of OpenID Connect discovery that verifiers need.
 type discovery struct {
 	Issuer        string   `json:"issuer"`
 	JWKSURI       string   `json:"jwks_uri"`
@@ -27,7 +25,7 @@ type discovery struct {
 	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
 }
 
-// Serve writes the document with that path, and reports whether there is one. If it returns an error, it has written no
+// Serve writes the document with that path, and reports whether there is one. With an error, it has written no
 // response. The documents contain only public data and need no authentication.
 func (v *Verifier) Serve(w http.ResponseWriter, r *http.Request, path string) (bool, error) {
 	if v.cfg.URL == "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -63,7 +61,6 @@ func (v *Verifier) Serve(w http.ResponseWriter, r *http.Request, path string) (b
 	return true, nil
 }
 
-// public returns the keys that verify passes.
 func (v *Verifier) public(ctx context.Context) (jose.JSONWebKeySet, error) {
 	p, err := v.keys.Get(ctx, PassKeys)
 	switch {

@@ -26,7 +26,7 @@ var methodVerbs = map[string]string{
 	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 }
 
-// namespaceSubresources are the path segments after a namespace's name that are not resources in it.
+// namespaceSubresources follow a namespace's name, but are not resources in it.
 var namespaceSubresources = []string{"status", "finalize"}
 
 // ParseResource reads an escaped path of the Kubernetes API and its query like kube-apiserver.
@@ -64,7 +64,6 @@ func ParseResource(method, path, rawQuery string) Resource {
 	return r
 }
 
-// setTarget sets the resource, its name and its subresource from the path segments after the namespace.
 func (r *Resource) setTarget(parts []string) {
 	r.Resource = parts[0]
 	if len(parts) > 1 {
@@ -78,7 +77,6 @@ func (r *Resource) setTarget(parts []string) {
 	}
 }
 
-// setCollectionVerb replaces the verb of a method by that of a collection or a watch.
 func (r *Resource) setCollectionVerb(rawQuery string) {
 	switch {
 	case r.Name == "" && r.Verb == "delete":
@@ -92,8 +90,8 @@ func (r *Resource) setCollectionVerb(rawQuery string) {
 	}
 }
 
-// Truthy reports whether Kubernetes reads a boolean parameter as true. Its first value counts. Absent, "0" and "false"
-// in any case are false. Everything else is true, including an empty value.
+// Truthy reports whether Kubernetes reads the first value of a parameter as true. Absent, "0" and "false" are false.
+// Everything else is true, including an empty value.
 func Truthy(rawQuery, key string) bool {
 	if !strings.Contains(rawQuery, key) && !strings.Contains(rawQuery, "%") {
 		return false

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Request is a parsed request. It is immutable, and it travels with the request through the gateway.
+// Request is a parsed request. It is immutable.
 type Request struct {
 	Route    Route
 	Query    string   // raw, as sent
 	Resource Resource // of Route.Path
-	// IsStream reports whether the request may outlive a function or needs its own connection. Such requests are watches,
-	// followed logs, exec, attach, port-forward, proxy subresources and every upgrade.
+	// IsStream is set for watches, followed logs, exec, attach, port-forward, proxy subresources and upgrades. Such a
+	// request may outlive a function, or needs its own connection.
 	IsStream bool
 }
 
-// ParseRequest parses a request's method, URI (as in http.Request.RequestURI) and header. Errors wrap ErrPath.
+// ParseRequest parses a request's URI, as in http.Request.RequestURI. Errors wrap ErrPath.
 func ParseRequest(method, uri string, header http.Header) (Request, error) {
 	path, query, _ := strings.Cut(uri, "?")
 	r, err := Parse(path)
@@ -47,7 +47,6 @@ func (r Request) WithoutUpgrade() Request {
 
 var streamingSubresources = []string{"exec", "attach", "portforward", "proxy"}
 
-// isLongRunning reports whether requests for a resource are streams, even without an upgrade.
 func isLongRunning(r Resource, query string) bool {
 	return r.Verb == "watch" || r.Verb == "proxy" ||
 		slices.Contains(streamingSubresources, r.Subresource) ||

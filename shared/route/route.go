@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Kind is the kind of thing that a URL addresses.
+// Kind is the kind of target that a URL addresses.
 type Kind int
 
 // The kinds.
@@ -29,11 +29,9 @@ const (
 type Route struct {
 	Kind    Kind
 	Cluster string // the member's name; set for Cluster only
-	// AllClusters is set for Fleet if the URL has the form clusters/*/proxy, which selects all clusters without a
-	// registry.
+	// AllClusters is set for the fleet URL clusters/*/proxy, which selects all clusters without a registry.
 	AllClusters bool
-	// Qualified is set for Fleet if the segment "@" follows the prefix. Names in the response then have the form
-	// name@cluster.
+	// Qualified is set for fleet URLs with the segment "@" after the prefix. Names in the response are name@cluster.
 	Qualified bool
 	Prefix    string // the part before Path, as sent; "" for Gateway without /bridge
 	Path      string // the path at the member, fleet or gateway: escaped, starts with "/"
@@ -44,27 +42,25 @@ type Route struct {
 var ErrPath = errors.New("invalid path")
 
 var (
-	// dotSegment finds "." and ".." segments with any of their characters escaped. A backslash counts as a
-	// separator, since some servers read it so.
-	dotSegment = regexp.MustCompile(`(?i)(?:^|/|\\|%2f|%5c)(?:\.|%2e){1,2}(?:$|/|\\|%2f|%5c)`)
-	// emptySegment finds two separators without anything between them.
+	// dotSegment finds "." and ".." segments with any of their characters escaped. Some servers read a backslash as a
+	// separator.
+	dotSegment   = regexp.MustCompile(`(?i)(?:^|/|\\|%2f|%5c)(?:\.|%2e){1,2}(?:$|/|\\|%2f|%5c)`)
 	emptySegment = regexp.MustCompile(`(?i)(?:/|\\|%2f|%5c){2}`)
 )
 
-// reserved are the first segments that the gateway's URLs use, now or in future. No cluster may have such a name.
+// reserved are the first segments that the gateway's URLs use, now or in future.
 var reserved = []string{
 	"agent", "api", "apis", "bridge", "clusterpass", "clusters", "console", "fleet", "healthz", "jwks", "livez", "logs",
 	"metrics", "oauth2", "oidc",
 	"openapi", "openid", "proxy", "readyz", "static", "version", "well-known",
 }
 
-// addonRoots are the first segments of a Kubernetes API path. /{cluster}/{root} is the form of stolostron's
-// cluster-proxy-addon.
+// addonRoots are the first segments of a Kubernetes API path. stolostron's cluster-proxy-addon has /{cluster}/{root}.
 var addonRoots = []string{
 	".well-known", "api", "apis", "healthz", "livez", "logs", "metrics", "openapi", "openid", "readyz", "version",
 }
 
-// clusterForms and fleetForms are URL prefixes. In a cluster form the cluster's name stands between before and after.
+// In a cluster form the cluster's name stands between before and after.
 var (
 	clusterForms = []struct{ before, after string }{
 		{"/clusters/", ""},
@@ -77,14 +73,12 @@ var (
 
 const karmadaFleet = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy"
 
-// isLabel reports whether s is a DNS-1123 label.
 func isLabel(s string) bool {
 	isOther := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' }
 	return s != "" && len(s) <= 63 && s[0] != '-' && s[len(s)-1] != '-' && !strings.ContainsFunc(s, isOther)
 }
 
-// ValidClusterName returns an error unless name may be a member cluster's name: a DNS-1123 label that the gateway's
-// URLs do not use.
+// ValidClusterName returns an error unless name is a DNS-1123 label that the gateway's URLs do not use.
 func ValidClusterName(name string) error {
 	if !isLabel(name) {
 		return fmt.Errorf(
@@ -126,8 +120,8 @@ func Parse(path string) (Route, error) {
 	return r, nil
 }
 
-// hasEmptySegment reports whether path has an empty segment. apiPath is its suffix. The tail of a proxy subresource may
-// have empty segments, since it belongs to an application.
+// hasEmptySegment allows empty segments in the tail of a proxy subresource, which belongs to an application. apiPath is
+// a suffix of path.
 func hasEmptySegment(path, apiPath string) bool {
 	if !strings.ContainsAny(path, `\%`) && !strings.Contains(path, "//") {
 		return false
@@ -140,7 +134,6 @@ func hasEmptySegment(path, apiPath string) bool {
 	return at[0] < begin || ParseResource(http.MethodGet, path[begin:at[0]], "").Subresource != "proxy"
 }
 
-// parse sets Kind, Cluster, AllClusters, Qualified and Path. Path is a suffix of path.
 func parse(path string) (Route, error) {
 	for _, f := range clusterForms {
 		after, ok := strings.CutPrefix(path, f.before)
@@ -193,18 +186,15 @@ func fleet(tail string, all bool) Route {
 	}
 }
 
-// agentPath starts the URLs that agents of private clusters call at the bridge.
 const agentPath = "/bridge/agent/v1/"
 
-// AgentPath returns the path at which the agents of a cluster connect to the bridge. With the suffix AgentCredential it
-// is the path at which they renew their credential.
+// AgentPath is the URL path at which the agents of a cluster connect to the bridge.
 func AgentPath(cluster string) string { return agentPath + cluster }
 
-// AgentCredential is a suffix of AgentPath.
+// AgentCredential is the suffix of AgentPath at which agents renew their credential.
 const AgentCredential = "/credential"
 
-// ParseAgent parses a path of AgentPath. tail is the rest, either "" or AgentCredential. ok is false for every other
-// path.
+// ParseAgent parses a path of AgentPath. tail is "" or AgentCredential.
 func ParseAgent(path string) (cluster, tail string, ok bool) {
 	rest, ok := strings.CutPrefix(path, agentPath)
 	if !ok {
@@ -214,7 +204,6 @@ func ParseAgent(path string) (cluster, tail string, ok bool) {
 	return cluster, tail, ValidClusterName(cluster) == nil && (tail == "" || tail == AgentCredential)
 }
 
-// segment splits "a/b/c" into "a" and "/b/c".
 func segment(s string) (first, rest string) {
 	if i := strings.IndexByte(s, '/'); i >= 0 {
 		return s[:i], s[i:]

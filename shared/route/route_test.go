@@ -198,7 +198,7 @@ func TestValidClusterName(t *testing.T) {
 	}
 }
 
-// TestParseAgent: agents and clients must never be served under each other's paths.
+// Agents and clients must never be served under each other's paths.
 func TestParseAgent(t *testing.T) {
 	for path, want := range map[string]string{
 		AgentPath("prod"): "prod|", AgentPath("prod") + AgentCredential: "prod|/credential",
@@ -310,7 +310,6 @@ func TestParseResource(t *testing.T) {
 	}
 }
 
-// streams lists requests with the expected Request.IsStream. TestTable checks that Table routes them accordingly.
 var streams = []struct {
 	method, path, query string
 	header              http.Header
@@ -367,8 +366,6 @@ func TestRequestIsStreamBehindEscapes(t *testing.T) {
 	}
 }
 
-// TestTable: every stream goes to the bridge, whatever the form of its URL. Every other request goes to the function
-// that serves it.
 func TestTable(t *testing.T) {
 	forms := []struct {
 		prefix string
@@ -450,7 +447,6 @@ func FuzzParse(f *testing.F) {
 		if r.Path[0] != '/' {
 			t.Fatalf("Parse(%q) gave path %q", path, r.Path)
 		}
-		// Table and Parse agree on the backend.
 		want := map[Kind]Backend{Gateway: ToControl, Cluster: ToProxy, Fleet: ToFleet}[r.Kind]
 		if got := Match(path, "", nil).To; got != ToBridge && got != want && (got != ToProxy || r.Kind != Gateway) {
 			t.Fatalf("Parse(%q) is of kind %d, the table sends it to %s", path, r.Kind, got)

@@ -19,11 +19,8 @@ const (
 	ToBridge  Backend = "bridge"  // websocket-bridge
 )
 
-// Rule is one row of Table, in the terms of a listener rule of an ALB. A request matches if it meets every condition
-// that is set.
-//
-// Rules are coarser than Request.IsStream. A function redirects a stream that a rule sent to it. The bridge can answer
-// every request, so the rules that lead to it may match too much.
+// Rule is one row of Table, a listener rule of an ALB. A request matches if it meets every condition that is set. Rules
+// are coarser than Request.IsStream: a function redirects other streams, and the bridge can serve every request.
 type Rule struct {
 	Name   string
 	Path   string // regular expression, whole escaped path; "" is any
@@ -33,11 +30,10 @@ type Rule struct {
 	To     Backend
 }
 
-// LargeBody is the size in bytes from which a request's body goes to the bridge. An ALB accepts at most 1 MB for a
-// Lambda target.
+// LargeBody is the size in bytes from which Table sends a body to the bridge. An ALB accepts 1 MB for a Lambda target.
 const LargeBody = 900_000
 
-// Table is the routing table of the load balancer. The first matching row counts, and the last row matches everything.
+// Table is the routing table of the load balancer. The first matching row counts. The last row matches everything.
 var Table = []Rule{
 	{Name: "bridge", Path: `/bridge(/.*)?`, To: ToBridge},
 	{Name: "upgrade", Header: "Upgrade", To: ToBridge},
@@ -64,8 +60,7 @@ var Table = []Rule{
 	{Name: "root", To: ToControl},
 }
 
-// compiled returns the anchored expressions of Table. They are compiled on first use, because functions do not need
-// them.
+// compiled anchors the expressions of Table. It compiles them on first use, because functions do not need them.
 var compiled = sync.OnceValue(func() []struct{ path, value *regexp.Regexp } {
 	out := make([]struct{ path, value *regexp.Regexp }, len(Table))
 	for i, r := range Table {

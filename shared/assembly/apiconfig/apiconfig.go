@@ -25,7 +25,7 @@ type PassLimits struct {
 	PassKMSKey string        `envconfig:"CLUSTERPASS_PASS_KMS_KEY" desc:"Key in AWS KMS that signs passes: an ARN, ID or alias." example:"alias/passes"`
 }
 
-// OpenSigner returns the signer of passes. It is nil if the keys in the secret store sign them.
+// OpenSigner returns the signer of passes, or nil if the keys in the secret store sign them.
 func (l PassLimits) OpenSigner(ctx context.Context) (passes.Signer, error) {
 	return kmssigner.Open(ctx, l.PassKMSKey)
 }
@@ -33,12 +33,11 @@ func (l PassLimits) OpenSigner(ctx context.Context) (passes.Signer, error) {
 // Dependencies are the parts of the API that differ between programs.
 type Dependencies struct {
 	Members *cluster.Members
-	// Signer signs passes. nil means the keys in the secret store.
-	Signer passes.Signer
-	// ControlPlane is the cluster that serves what the API does not have. "" means that there is none.
+	Signer  passes.Signer
+	// ControlPlane is the cluster that serves other paths. "" means none.
 	ControlPlane string
-	// ProbesOnGet means that a cluster is probed when a caller gets it. Functions need that, because the bridge, which
-	// probes all clusters, may be down.
+	// ProbesOnGet probes a cluster when a caller gets it. Functions need that, because the bridge, which probes all
+	// clusters, may be down.
 	ProbesOnGet bool
 }
 

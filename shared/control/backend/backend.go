@@ -1,5 +1,5 @@
-// Package backend implements the storage of a Kubernetes API server, over an objects.Store. The store's revision is
-// the resourceVersion. The store's compare-and-swap orders writers, and its log feeds watches.
+// Package backend implements the storage of a Kubernetes API server, over an objects.Store. The store's revision is the
+// resourceVersion.
 //
 // Invariants:
 //   - A write replaces exactly the state that was read for it, or fails.
@@ -63,7 +63,7 @@ func (b *Backend) Get(ctx context.Context, key string, opts storage.GetOptions, 
 	return b.decode(o, out)
 }
 
-// Create implements storage.Interface. It ignores the TTL, because no object expires.
+// Create implements storage.Interface. It ignores the TTL.
 func (b *Backend) Create(ctx context.Context, key string, obj, out runtime.Object, _ uint64) error {
 	if v, err := b.versioner.ObjectResourceVersion(obj); err == nil && v != 0 {
 		return storage.ErrResourceVersionSetOnCreate
@@ -79,7 +79,7 @@ func (b *Backend) Create(ctx context.Context, key string, obj, out runtime.Objec
 	return b.decode(o, out)
 }
 
-// GuaranteedUpdate implements storage.Interface. It ignores the cached object, and reads the stored one.
+// GuaranteedUpdate implements storage.Interface. It ignores the cached object.
 func (b *Backend) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, _ runtime.Object) error {
 	for {
@@ -122,7 +122,6 @@ func (b *Backend) GuaranteedUpdate(ctx context.Context, key string, out runtime.
 	}
 }
 
-// put replaces revision rev, or creates the object if rev is 0.
 func (b *Backend) put(ctx context.Context, key string, value []byte, rev uint64) (objects.Object, error) {
 	if rev == 0 {
 		return b.store.Create(ctx, key, value)
@@ -130,7 +129,7 @@ func (b *Backend) put(ctx context.Context, key string, value []byte, rev uint64)
 	return b.store.Update(ctx, key, value, rev)
 }
 
-// isContended reports whether another writer was faster, so that the write must be retried from a new read.
+// isContended reports whether the write must be retried, because another writer was faster.
 func isContended(err error) bool {
 	return errors.Is(err, objects.ErrConflict) || errors.Is(err, objects.ErrExists) || errors.Is(err, objects.ErrNotFound)
 }
@@ -186,7 +185,7 @@ func (b *Backend) GetList(ctx context.Context, key string, opts storage.ListOpti
 	if err != nil {
 		return err
 	}
-	// The versioner refuses 0, which is the version of an empty store, and the start of a watch of it.
+	// The versioner refuses 0, which is the version of an empty store.
 	m.SetResourceVersion(fmt.Sprint(page.Revision))
 	m.SetContinue(page.Continue)
 	if page.Continue != "" && page.Remaining > 0 && opts.Predicate.Empty() {
@@ -244,7 +243,6 @@ func (b *Backend) list(ctx context.Context, key string, opts storage.ListOptions
 	}
 }
 
-// listOne lists one object, as field selectors for metadata.name request it.
 func (b *Backend) listOne(ctx context.Context, key string, opts storage.ListOptions,
 	each func(runtime.Object)) (objects.Page, error) {
 	// The revision is read first. A watch from it may repeat the object, but never misses a change.
@@ -273,7 +271,6 @@ func (b *Backend) listOne(ctx context.Context, key string, opts storage.ListOpti
 	return page, err
 }
 
-// checkExactVersion rejects a list of an older state.
 func checkExactVersion(opts storage.ListOptions, rev uint64) error {
 	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact && opts.Predicate.Continue == "" &&
 		opts.ResourceVersion != fmt.Sprint(rev) {
@@ -282,8 +279,8 @@ func checkExactVersion(opts storage.ListOptions, rev uint64) error {
 	return nil
 }
 
-// checkMinVersion rejects a response that is older than the version that the client has seen. A newer version belongs
-// to another store, or lies in the future. latest, if not nil, reads the store's revision when rev is an object's own.
+// checkMinVersion rejects a response that is older than the version that the client has seen. latest, if not nil, reads
+// the store's revision when rev is an object's own.
 func (b *Backend) checkMinVersion(requested string, rev uint64, latest func() (uint64, error)) error {
 	minimum, err := b.versioner.ParseResourceVersion(requested)
 	if err != nil {
@@ -323,7 +320,7 @@ func (b *Backend) EnableResourceSizeEstimation(storage.KeysFunc) error { return 
 // CompactRevision implements storage.Interface.
 func (b *Backend) CompactRevision() int64 { return 0 }
 
-// encode returns the stored form of obj, without its resourceVersion, which the store assigns.
+// encode drops the resourceVersion, which the store assigns.
 func (b *Backend) encode(obj runtime.Object) ([]byte, error) {
 	obj = obj.DeepCopyObject()
 	if err := b.versioner.PrepareObjectForStorage(obj); err != nil {
@@ -342,7 +339,7 @@ func (b *Backend) encode(obj runtime.Object) ([]byte, error) {
 	return value, nil
 }
 
-// decode reads a stored object into out. Its name is that of its key, not the one in the value.
+// decode reads a stored object into out. The object's name is that of its key, not the one in the value.
 func (b *Backend) decode(o objects.Object, out runtime.Object) error {
 	if err := runtime.SetZeroValue(out); err != nil {
 		return err
@@ -363,7 +360,6 @@ func (b *Backend) decode(o objects.Object, out runtime.Object) error {
 	return b.versioner.UpdateObject(out, o.Revision)
 }
 
-// apiError converts a store's error into one that the API server understands.
 func (b *Backend) apiError(key string, err error) error {
 	switch {
 	case err == nil:
@@ -386,7 +382,7 @@ func (b *Backend) apiError(key string, err error) error {
 	return apierrors.NewInternalError(err)
 }
 
-// unavailable returns 503 without the details of the store's error.
+// unavailable hides the details of the store's error.
 func unavailable(err error) error {
 	after := int32(max(2*time.Second, objects.RetryAfter(err)) / time.Second)
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -396,7 +392,6 @@ func unavailable(err error) error {
 	}}
 }
 
-// listError is apiError for lists, where only the continue token can be invalid.
 func (b *Backend) listError(err error, cont string) error {
 	if errors.Is(err, objects.ErrInvalid) && cont != "" {
 		return apierrors.NewBadRequest("the continue token belongs to another list; list from the start")

@@ -16,8 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// Watch implements storage.Interface. Its one goroutine ends with ctx, with Stop, or with an error, which is the last
-// event.
+// Watch implements storage.Interface. Its goroutine ends with ctx, with Stop, or with an error as the last event.
 func (b *Backend) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	from, err := b.versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
@@ -38,10 +37,8 @@ type watcher struct {
 	events chan watch.Event
 }
 
-// Stop implements watch.Interface.
 func (w *watcher) Stop() { w.cancel() }
 
-// ResultChan implements watch.Interface.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
 
 func (w *watcher) run(ctx context.Context) {
@@ -59,7 +56,6 @@ func (w *watcher) run(ctx context.Context) {
 	_ = w.send(ctx, watch.Event{Type: watch.Error, Object: &status})
 }
 
-// watch sends the present state, if the client requests it, and then the changes.
 func (w *watcher) watch(ctx context.Context) error {
 	initial := w.from == 0
 	if s := w.opts.SendInitialEvents; s != nil {
@@ -121,8 +117,8 @@ func (w *watcher) state(ctx context.Context, send bool) (uint64, error) {
 	return page.Revision, nil
 }
 
-// event converts a write into an event of this watch, or nil. An object that starts or ceases to match the selectors
-// is added or deleted.
+// event returns nil for objects that never matched the selectors. An object that starts or ceases to match is added or
+// deleted.
 func (w *watcher) event(e objects.Event) (*watch.Event, error) {
 	var now, before runtime.Object
 	read := func(value []byte) (runtime.Object, error) {
@@ -164,7 +160,7 @@ func (w *watcher) event(e objects.Event) (*watch.Event, error) {
 	return nil, nil
 }
 
-// bookmark sends a bookmark: all events up to rev were sent. end marks the end of the initial events.
+// bookmark promises that all events up to rev were sent. end marks the end of the initial events.
 func (w *watcher) bookmark(ctx context.Context, rev uint64, end bool) error {
 	obj := w.b.newObject()
 	m, err := meta.Accessor(obj)

@@ -16,7 +16,7 @@ type Gateway struct {
 	Verifier *passes.Verifier
 }
 
-// Enrol returns the first credential for the agents of a stored cluster, bound to a new key. It expires after ttl.
+// Enrol returns the first credential for the agents of a stored cluster, bound to a new key.
 func (g Gateway) Enrol(ctx context.Context, c *v1alpha1.Cluster, ttl time.Duration) (possession.Credential, error) {
 	bootstrap, err := g.Issuer.EnrolAgent(ctx, c, ttl)
 	if err != nil {
@@ -25,8 +25,7 @@ func (g Gateway) Enrol(ctx context.Context, c *v1alpha1.Cluster, ttl time.Durati
 	return g.Exchange(ctx, c.Name, possession.Credential{Token: bootstrap})
 }
 
-// Exchange returns the next credential, bound to a new key, for one of a cluster's agents. It applies edits to the
-// authenticated agent before the renewal.
+// Exchange returns the next credential, bound to a new key. It applies edits to the authenticated agent before that.
 func (g Gateway) Exchange(
 	ctx context.Context, cluster string, c possession.Credential, edits ...func(*passes.Agent),
 ) (possession.Credential, error) {

@@ -1,6 +1,4 @@
-// Package kmssigner signs passes with a key that never leaves AWS KMS.
-//
-// It is separate from package passes so that functions that issue no passes do not link KMS.
+// Package kmssigner signs passes with a key that never leaves AWS KMS. Functions that issue no passes do not link it.
 package kmssigner
 
 import (
@@ -26,14 +24,13 @@ type Signer struct {
 	public atomic.Pointer[publicKey] // nil before the first response
 }
 
-// publicKey is the response of KMS for a key, which never changes.
 type publicKey struct {
 	arn string
 	key *ecdsa.PublicKey
 }
 
-// Open returns a Signer for the key with that ID, ARN or alias. It reads the AWS SDK's standard environment, and does
-// not call KMS. If key is "", it returns nil, and the keys of the secret store sign.
+// Open returns a Signer for a key's ID, ARN or alias, or nil if key is empty. It reads the AWS SDK's standard
+// environment, and does not call KMS.
 func Open(ctx context.Context, key string) (passes.Signer, error) {
 	if key == "" {
 		return nil, nil //nolint:nilnil // as documented
@@ -45,12 +42,12 @@ func Open(ctx context.Context, key string) (passes.Signer, error) {
 	return New(cfg, key), nil
 }
 
-// New returns a Signer for the key with that ID, ARN or alias.
+// New returns a Signer for a key's ID, ARN or alias.
 func New(cfg aws.Config, key string) *Signer {
 	return &Signer{client: kms.NewFromConfig(awsclient.Configure(cfg)), key: key}
 }
 
-// Public implements passes.Signer. The name is the key's ARN, even if Open got an alias.
+// Public returns the key's ARN, even if Open got an alias.
 func (s *Signer) Public(ctx context.Context) (arn string, key *ecdsa.PublicKey, err error) {
 	if p := s.public.Load(); p != nil {
 		return p.arn, p.key, nil
@@ -90,7 +87,7 @@ func (s *Signer) Sign(ctx context.Context, digest []byte) ([]byte, error) {
 	return out.Signature, nil
 }
 
-// explain adds the key and the action to an error of KMS. It wraps ErrNotSigner if the action is not allowed.
+// explain wraps ErrNotSigner if the action is not allowed.
 func (s *Signer) explain(action string, err error) error {
 	if awsclient.FaultOf(err) == awsclient.Forbidden {
 		return fmt.Errorf("%w: KMS key %s: %s is not allowed: %w", passes.ErrNotSigner, s.key, action, err)

@@ -37,7 +37,6 @@ func TestMain(m *testing.M) {
 
 const gatewayURL = "https://gateway.example.com"
 
-// newKey makes a key in KMS and returns its ARN.
 func newKey(t *testing.T, spec types.KeySpec, usage types.KeyUsageType) string {
 	t.Helper()
 	client := kms.NewFromConfig(mototest.Config(moto.URL))
@@ -54,8 +53,7 @@ func request(name string) *v1alpha1.Pass {
 	}}
 }
 
-// TestPassesByKMS: a gateway whose key is in KMS must issue passes that all its programs accept. The stores must
-// contain no key that could sign one.
+// All programs must accept the passes. The stores must contain no key that could sign one.
 func TestPassesByKMS(t *testing.T) {
 	arn := newKey(t, types.KeySpecEccNistP256, types.KeyUsageTypeSignVerify)
 	i := clustertest.NewInstallation(t)
@@ -76,7 +74,7 @@ func TestPassesByKMS(t *testing.T) {
 	}
 }
 
-// TestKeysThatDoNotFit: a key that cannot sign passes must be rejected with a remedy, before any pass is issued.
+// A key that cannot sign passes must be rejected with a remedy, before any pass is issued.
 func TestKeysThatDoNotFit(t *testing.T) {
 	for name, tt := range map[string]struct {
 		key, want string
@@ -97,8 +95,7 @@ func TestKeysThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestWithoutRights: a program that may not use the key must report that it is no signer. As an outage, callers would
-// wait for it.
+// A program that may not use the key must not report an outage, since callers would wait for its end.
 func TestWithoutRights(t *testing.T) {
 	front := mototest.NewFront(t, moto.URL)
 	s := kmssigner.New(mototest.Config(front.URL), newKey(t, types.KeySpecEccNistP256, types.KeyUsageTypeSignVerify))

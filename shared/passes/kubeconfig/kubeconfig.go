@@ -1,5 +1,4 @@
-// Package kubeconfig writes passes as kubeconfigs. A kubeconfig has a context for each cluster, one for the fleet, and
-// one for the gateway itself.
+// Package kubeconfig writes passes as kubeconfigs. A kubeconfig has contexts for clusters, the fleet and the gateway.
 package kubeconfig
 
 import (
@@ -18,14 +17,14 @@ type Gateway struct {
 	CA  []byte // PEM; nil means the system's CAs
 }
 
-// Context is a member cluster that gets a context in the kubeconfig.
+// Context is the context of one member cluster.
 type Context struct {
 	Cluster   string
 	Namespace string // "" for the default namespace
 }
 
 const (
-	// Own is the name of the user, and of the gateway's own context. No member cluster can have that name.
+	// Own is the name of the user and of the gateway's own context. No member cluster can have that name.
 	Own = "clusterpass"
 	// Fleet is the context of all clusters together. No member cluster can have that name.
 	Fleet = "fleet"
@@ -42,8 +41,8 @@ func Path(context string) string {
 	return "/clusters/" + context
 }
 
-// Write returns a kubeconfig with a credential and its contexts. current is the current context. "" means the first of
-// contexts, or Own if there are none.
+// Write returns a kubeconfig with a credential. The current context "" means the first of contexts, or Own if there are
+// none.
 func Write(g Gateway, credential clientcmdv1.AuthInfo, contexts []Context, current string) ([]byte, error) {
 	kc := clientcmdv1.Config{
 		Kind: "Config", APIVersion: "v1", CurrentContext: current,
@@ -69,7 +68,7 @@ func Write(g Gateway, credential clientcmdv1.AuthInfo, contexts []Context, curre
 	return yaml.Marshal(kc)
 }
 
-// Read returns the gateway of a kubeconfig from Write. Instead of a path, it also accepts the gateway's URL, if the
+// Read returns the gateway of a kubeconfig from Write. It also accepts the gateway's URL instead of a path, if the
 // system trusts the gateway's certificate.
 func Read(path string) (Gateway, error) {
 	if strings.HasPrefix(path, "https://") {

@@ -9,7 +9,6 @@ import (
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 )
 
-// TestRead: clusterpass login must find the gateway in a written kubeconfig, and accept its URL.
 func TestRead(t *testing.T) {
 	want := Gateway{URL: "https://gw.example.com", CA: []byte("a certificate")}
 	data, err := Write(want, clientcmdv1.AuthInfo{Token: "t"}, []Context{{Cluster: "member1"}}, "")

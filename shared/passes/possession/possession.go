@@ -1,16 +1,12 @@
-// Package possession proves that an agent of a private cluster has the private key that its credential is bound to.
-//
-// A [Key] never leaves the agent's cluster. [Key.Request] makes the PKCS#10 request for a credential, and
-// [Credential.Header] the proof that accompanies the credential. The gateway checks them with [ParseRequest] and
-// [Verify].
+// Package possession proves that an agent of a private cluster has the private key that its credential is bound to. A
+// [Key] never leaves the agent's cluster. [Credential.Header] makes the proof that accompanies a credential.
 //
 // Invariants:
 //   - A proof is valid for one credential, one [Use] and one request, within ProofAge of its time.
 //   - [Proofs] accepts each proof once.
 //   - Only ECDSA keys on P-256 are accepted.
 //
-// Proofs are JWTs in a header instead of client certificates, because a load balancer that terminates TLS does not
-// forward client certificates.
+// Proofs are JWTs in a header, because a load balancer that terminates TLS does not forward client certificates.
 package possession
 
 import (
@@ -44,7 +40,7 @@ const (
 // Use is the purpose of a request.
 type Use string
 
-// The uses of a proof.
+// Purposes of a request.
 const (
 	Connect Use = "connect"
 	Renew   Use = "renew"
@@ -52,8 +48,7 @@ const (
 
 const (
 	// ProofAge bounds the difference between the clock of the agent and that of the gateway.
-	ProofAge = time.Minute
-	// proofType is the type in a proof's header. No other token has it.
+	ProofAge   = time.Minute
 	proofType  = "clusterpass-proof+jwt"
 	keyType    = "EC PRIVATE KEY"
 	maxRequest = 4 << 10 // bytes, in base64
@@ -69,7 +64,7 @@ func NewKey() (*Key, error) {
 	return &Key{private}, err
 }
 
-// ParseKey is the inverse of PEM.
+// ParseKey parses the result of PEM.
 func ParseKey(v secrets.Value) (*Key, error) {
 	block, _ := pem.Decode(v.Reveal())
 	if block == nil || block.Type != keyType {
@@ -88,15 +83,14 @@ func (k *Key) PEM() (secrets.Value, error) {
 	return secrets.NewValue(pem.EncodeToMemory(&pem.Block{Type: keyType, Bytes: der})), err
 }
 
-// Request returns the PKCS#10 request, DER in base64, for a credential of the cluster that is bound to the key.
+// Request returns the PKCS#10 request for a credential of the cluster that is bound to the key, as DER in base64.
 func (k *Key) Request(cluster string) (string, error) {
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: cluster}}
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, k.private)
 	return base64.StdEncoding.EncodeToString(der), err
 }
 
-// ParseRequest returns the public key of a request that Request made for the cluster. It verifies the request's
-// signature.
+// ParseRequest returns the public key of a request that Request made for the cluster. It verifies the signature.
 func ParseRequest(request, cluster string) (*jose.JSONWebKey, error) {
 	if request == "" || len(request) > maxRequest {
 		return nil, fmt.Errorf("%s: want a PKCS#10 request of at most %d bytes", RequestHeader, maxRequest)
@@ -128,7 +122,6 @@ func Thumbprint(key *jose.JSONWebKey) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum), err
 }
 
-// proof has the claims of a proof beside the registered ones.
 type proof struct {
 	Use    Use    `json:"use"`
 	Digest string `json:"digest"` // hashes the credential and the request
@@ -141,15 +134,13 @@ func digest(token []byte, request string) string {
 	return base64.RawURLEncoding.EncodeToString(hash.Sum(nil))
 }
 
-// Credential is an agent's token with the private key that the token is bound to. Key is nil for a token without a
-// key.
+// Credential is an agent's token with the private key that the token is bound to. Key is nil if it is not bound to one.
 type Credential struct {
 	Token secrets.Value
 	Key   *Key
 }
 
-// Header returns the headers that authenticate an agent's request at the time now. request is "" without a PKCS#10
-// request.
+// Header returns the headers that authenticate an agent's request. request is "" without a PKCS#10 request.
 func (c Credential) Header(use Use, request string, now time.Time) (http.Header, error) {
 	h := http.Header{"Authorization": {"Bearer " + string(c.Token.Reveal())}}
 	if request != "" {
@@ -175,7 +166,7 @@ func (c Credential) Prove(use Use, request string, now time.Time) (string, error
 }
 
 // Verify returns the id of a proof, for Proofs. The owner of key must have made it for the token, the use and the
-// request, within ProofAge of now. Otherwise Verify returns an error.
+// request, within ProofAge of now.
 func Verify(key *jose.JSONWebKey, text, token string, use Use, request string, now time.Time) (id string, err error) {
 	parsed, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {

@@ -33,7 +33,6 @@ func request(t *testing.T, key *possession.Key, cluster string) string {
 	return r
 }
 
-// TestStoredKeyIsTheSame: an agent that is restarted must be the one that its credential is bound to.
 func TestStoredKeyIsTheSame(t *testing.T) {
 	key := newKey(t)
 	pem, err := key.PEM()
@@ -66,8 +65,7 @@ func TestStoredKeyIsTheSame(t *testing.T) {
 	}
 }
 
-// TestParseRequestRefusesOthers: a request that its sender did not sign would bind a credential to another
-// key.
+// A request that its sender did not sign would bind a credential to another key.
 func TestParseRequestRefusesOthers(t *testing.T) {
 	good := request(t, newKey(t), "prod")
 	der, err := base64.StdEncoding.DecodeString(good)
@@ -106,7 +104,7 @@ func TestParseRequestRefusesOthers(t *testing.T) {
 	}
 }
 
-// TestVerify: a proof of another key, token, use, request or time would make whoever has it an agent.
+// A proof of another key, token, use, request or time would make its owner an agent.
 func TestVerify(t *testing.T) {
 	key, now := newKey(t), time.Now()
 	public, err := possession.ParseRequest(request(t, key, "prod"), "prod")

@@ -6,19 +6,18 @@ import (
 	"time"
 )
 
-// maxProofs is the number of proofs of one cluster that Proofs remembers. An agent makes one for each connection and
-// each renewal.
+// maxProofs is the limit for one cluster. An agent makes a proof for each connection and each renewal.
 const maxProofs = 4096
 
-// Proofs accepts each proof once. It remembers the ids for as long as Verify accepts their proofs, in the memory of
-// this process. The zero value is ready for use. It is safe for concurrent use.
+// Proofs accepts each proof once in this process. It remembers ids for as long as Verify accepts their proofs. The zero
+// value is ready for use. It is safe for concurrent use.
 type Proofs struct {
 	mu        sync.Mutex
 	byCluster map[string]map[string]time.Time // by cluster and id: when the proof expires
 }
 
-// Use records the id that Verify returned for an agent of a cluster. It returns an error if the id was used before, or
-// if the cluster has too many ids. It never removes older ids early, since their proofs would be valid again.
+// Use records the id that Verify returned. It returns an error if the id was used before, or if the cluster has too
+// many ids. It never removes ids early, since their proofs would be valid again.
 func (p *Proofs) Use(cluster, id string, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,7 +43,6 @@ func (p *Proofs) Use(cluster, id string, now time.Time) error {
 	return nil
 }
 
-// removeExpired removes the ids of proofs that have expired, of all clusters.
 func (p *Proofs) removeExpired(now time.Time) {
 	for cluster, used := range p.byCluster {
 		if removeExpiredIDs(used, now); len(used) == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 )
 
-// TestProofsAreAcceptedOnce: whoever copies a request from a log or a proxy could repeat it, and be an agent.
+// A request in a log or a proxy contains a proof, which its reader could repeat.
 func TestProofsAreAcceptedOnce(t *testing.T) {
 	var p possession.Proofs
 	now := time.Now()
@@ -34,8 +34,7 @@ func TestProofsAreAcceptedOnce(t *testing.T) {
 	}
 }
 
-// TestProofsOfOneClusterAreBounded: one cluster's agents must not use up memory, and must not displace the proofs of
-// others.
+// One cluster's agents must not use up memory, nor displace the proofs of others.
 func TestProofsOfOneClusterAreBounded(t *testing.T) {
 	var p possession.Proofs
 	now := time.Now()
