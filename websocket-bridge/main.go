@@ -1,5 +1,4 @@
-// Command websocket-bridge serves the whole gateway from a container. That includes streams, which functions cannot
-// serve.
+// Command websocket-bridge serves the whole gateway from a container, including streams, which functions cannot serve.
 package main
 
 import (

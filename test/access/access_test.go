@@ -37,7 +37,7 @@ const (
 	patience                     = 4 * time.Minute
 )
 
-// firstSeed has a fixed default, so that two runs send the same requests and find the same differences.
+// A fixed default sends the same requests in each run.
 var firstSeed = flag.Uint64("seed", 1, "the first seed of the generated worlds; another seed generates other worlds")
 
 var clusters *cluster.Set
@@ -57,7 +57,7 @@ func run(m *testing.M) int {
 	return cluster.Main(m, cluster.Options{NoKubelet: true, APIServerArgs: args}, func(s *cluster.Set) { clusters = s })
 }
 
-// The generated roles, bindings and requests use these values. There are few of them, so that many rules match.
+// There are few values, so that many rules match.
 var (
 	verbs     = []string{"get", "list", "create", "update", "patch", "delete", "escalate", "bind", "*"}
 	groups    = []string{"", "cluster.karmada.io", "rbac.authorization.k8s.io", "apps", "*"}
@@ -83,8 +83,8 @@ var (
 	}
 )
 
-// generator generates the objects of one world. Names begin with mark, so that no world uses the names of another. The
-// aggregation controller may recreate a role that was just deleted.
+// generator's names begin with mark, so that no world uses the names of another. The aggregation controller may
+// recreate a role that was just deleted.
 type generator struct {
 	*rand.Rand
 	mark string
@@ -137,7 +137,7 @@ func (g generator) role(i int) *rbacv1.ClusterRole {
 }
 
 // aggregate generates a role that selects others by label. Only an aggregating role with a greater number may select
-// it. Cycles are excluded, since Kubernetes keeps the rules of a cycle for ever.
+// it, since Kubernetes keeps the rules of a cycle for ever.
 func (g generator) aggregate(i int) *rbacv1.ClusterRole {
 	r := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%saggregate-%d", g.mark, i)}, Rules: g.rules(),
@@ -248,7 +248,6 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// revoke deletes the bindings, which must not grant rights in the next world.
 func (w *world) revoke(t *testing.T, bs []*rbacv1.ClusterRoleBinding) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -268,7 +267,7 @@ func (w *world) settle(t *testing.T) {
 		}
 		return nil
 	})
-	// The API server reads roles and bindings in the order of their writes, so that the last one shows that it has all.
+	// The API server reads roles and bindings in the order of their writes, so the last one proves that it has all.
 	last := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: mark},
 		Rules:      []rbacv1.PolicyRule{{Verbs: []string{mark}, NonResourceURLs: []string{"/last"}}},
@@ -295,8 +294,8 @@ func (w *world) settle(t *testing.T) {
 	}
 }
 
-// compile compiles the Policy of the cluster's roles and bindings. It ignores the rules that the controller aggregated,
-// and returns a role whose aggregated rules differ from the Policy, "" for none.
+// compile ignores the rules that the controller aggregated. It returns a role whose aggregated rules differ from the
+// Policy, or "".
 func (w *world) compile(t *testing.T) string {
 	t.Helper()
 	rl, err := w.client.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{})
@@ -340,7 +339,6 @@ func set(rules []rbacv1.PolicyRule) map[string]bool {
 	return out
 }
 
-// review returns the decision of the real API server.
 func (w *world) review(ctx context.Context, u *identity.User, a access.Attributes) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: u.Name, Groups: append(slices.Clone(u.Groups), identity.Authenticated),
@@ -359,7 +357,6 @@ func (w *world) review(ctx context.Context, u *identity.User, a access.Attribute
 	return review.Status.Allowed, nil
 }
 
-// parallel calls each for 0 to n-1, eight at a time.
 func parallel(t *testing.T, n int, each func(ctx context.Context, i int) error) {
 	t.Helper()
 	var next atomic.Int64
@@ -383,8 +380,7 @@ func parallel(t *testing.T, n int, each func(ctx context.Context, i int) error) 
 	}
 }
 
-// TestAgainstKubernetes fails if the gateway allows or refuses a request, or a write of a role or binding, that
-// kube-apiserver decides differently.
+// TestAgainstKubernetes: the gateway must decide each request, and each write of a role or binding, as kube-apiserver.
 func TestAgainstKubernetes(t *testing.T) {
 	var reviews, allowed, writes, refused int64
 	for i := range worlds {
@@ -405,7 +401,6 @@ func TestAgainstKubernetes(t *testing.T) {
 	}
 }
 
-// decisions compares the decisions on generated requests.
 func (w *world) decisions(t *testing.T) {
 	type request struct {
 		user identity.User
@@ -432,7 +427,6 @@ func (w *world) decisions(t *testing.T) {
 	})
 }
 
-// grantWrite is a write of a role or of a binding by a user.
 type grantWrite struct {
 	user      identity.User
 	role, old *rbacv1.ClusterRole // old is nil for a new role
@@ -501,7 +495,6 @@ func (w *world) escalation(t *testing.T) {
 	})
 }
 
-// tryWrite returns the decision of the Policy and that of the API server on a dry run.
 func (w *world) tryWrite(
 	ctx context.Context, client rbacv1client.RbacV1Interface, q grantWrite,
 ) (got, want, err error) {

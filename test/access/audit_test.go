@@ -23,7 +23,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// auditPolicy configures the real API server to write the same events as the gateway.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -32,7 +31,6 @@ rules: [{level: Metadata}]
 
 var auditFile string
 
-// auditArgs writes auditPolicy to dir, and returns the API server's flags for it.
 func auditArgs(dir string) ([]string, error) {
 	policy := filepath.Join(dir, "policy.yaml")
 	auditFile = filepath.Join(dir, "audit.log")
@@ -53,8 +51,7 @@ func fields(prefix string, v any) []string {
 	return out
 }
 
-// TestAuditEventsAreKubernetes fails if an event has a field that kube-apiserver's events lack, or lacks a field that
-// they have. Tools for Kubernetes' audit logs could not read it.
+// TestAuditEventsAreKubernetes: tools for Kubernetes' audit logs must be able to read the gateway's events.
 func TestAuditEventsAreKubernetes(t *testing.T) {
 	config := rest.CopyConfig(clusters.Clusters()[0].RESTConfig())
 	config.Impersonate = rest.ImpersonationConfig{

@@ -25,10 +25,8 @@ import (
 	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
 )
 
-// browserTimeout bounds one run of the browser.
 const browserTimeout = 5 * time.Minute
 
-// log records the requests that reach a handler.
 type log struct {
 	mu       sync.Mutex
 	requests []string
@@ -43,7 +41,6 @@ func (l *log) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// has reports whether a request has arrived.
 func (l *log) has(request string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +92,6 @@ new WebSocket(location.href.replace("https", "wss").replace("page", "ran-websock
 <iframe srcdoc="<script>parent.fetch('ran-frame')</script>"></iframe>
 <script src="ran-source"></script>`
 
-// ran are the requests of the scripts of hostilePage.
 var ran = []string{"ran-script", "ran-handler", "ran-frame", "ran-source", "ran-websocket"}
 
 func newGateway(t *testing.T, member http.Handler) (*gatewaytest.Gateway, *log) {
@@ -109,7 +105,6 @@ func newGateway(t *testing.T, member http.Handler) (*gatewaytest.Gateway, *log) 
 	return g, requests
 }
 
-// hostileMember serves hostilePage and accepts all other requests.
 func hostileMember(w http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/page") {
 		w.Header().Set("Content-Type", "text/html")
@@ -117,8 +112,8 @@ func hostileMember(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A page of a hostile member has the gateway's origin. Its scripts could read every cluster with the visitor's
-// certificate. The same page behind a plain reverse proxy shows that the browser runs its scripts there.
+// TestPageOfHostileMemberRunsNoScript: scripts of a hostile member could read every cluster with the visitor's
+// certificate. A plain reverse proxy shows that the browser runs them there.
 func TestPageOfHostileMemberRunsNoScript(t *testing.T) {
 	g, requests := newGateway(t, http.HandlerFunc(hostileMember))
 	codes := browse(t, g, g.URL+"/clusters/m/app/page")
@@ -148,7 +143,7 @@ func TestPageOfHostileMemberRunsNoScript(t *testing.T) {
 	}
 }
 
-// A page of another site could make its visitor's browser write to a cluster, with the visitor's certificate.
+// TestPageOfAnotherSiteCannotWrite: another site could write to a cluster with the visitor's certificate.
 func TestPageOfAnotherSiteCannotWrite(t *testing.T) {
 	g, requests := newGateway(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {

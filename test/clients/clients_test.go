@@ -11,8 +11,7 @@ import (
 
 func TestMain(m *testing.M) { e2e.Main(m) }
 
-// TestJavaScriptExample runs the JavaScript example of docs/guide/streams.md with another address. If this fails, the
-// documentation is wrong.
+// TestJavaScriptExample: the example of docs/guide/streams.md must work.
 func TestJavaScriptExample(t *testing.T) {
 	s := e2e.StartExample(t, "js", "node", "--experimental-websocket", "--no-warnings", "--eval")
 	wanted := map[string]bool{"web says": false, "ADDED": false, "{ stdout: 'hello' }": false,

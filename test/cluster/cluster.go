@@ -1,18 +1,8 @@
-// Package cluster starts real Kubernetes clusters on this machine for tests, the demo and benchmarks.
+// Package cluster starts real Kubernetes clusters on this machine for tests, the demo and benchmarks. Each cluster runs
+// etcd, the control plane, kwok and the process kubelet (test/kubelet), on loopback and with its own CA.
 //
-//	func TestThings(t *testing.T) {
-//		set := cluster.Start(t, cluster.Options{Clusters: []string{"member1", "member2"}})
-//		client, err := kubernetes.NewForConfig(set.Cluster("member1").RESTConfig())
-//		…
-//	}
-//
-// Each cluster has a real etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok and process kubelet
-// (test/kubelet), on loopback and with its own CA. Pods run on the process kubelet's node, CLUSTER-node. Package
-// test/cluster/load adds fake nodes with thousands of pods, which kwok simulates. A set of clusters is ready within
-// seconds, once the programs are built: see test/cluster/build.
-//
-// The clusters end with the process that started them; see test/cluster/ownership. It works on Linux only. The go
-// command must be in PATH, and the working directory inside the checkout.
+// The clusters end with the process that started them; see test/cluster/ownership. They need Linux, the go command in
+// PATH and a working directory inside the checkout.
 package cluster
 
 import (
@@ -38,8 +28,8 @@ const (
 	Kubelet           = keeper.Kubelet
 )
 
-// A Cluster is one running cluster. Its methods are safe for concurrent use. Addresses and credentials stay the
-// same over restarts.
+// A Cluster is one running cluster. Its methods are safe for concurrent use. Addresses and credentials survive
+// restarts.
 type Cluster struct {
 	state      keeper.ClusterState
 	kubeconfig []byte
@@ -85,21 +75,19 @@ func (c *Cluster) CA() []byte { return c.ca.Cert }
 // Logs returns the directory of the components' logs.
 func (c *Cluster) Logs() string { return c.state.Logs }
 
-// FrontProxyCAFile returns the file with the certificate of the request-header authority: an aggregated API
-// server of this cluster trusts X-Remote-* headers from its clients.
+// FrontProxyCAFile returns the CA of the clients whose X-Remote-* headers aggregated API servers trust.
 func (c *Cluster) FrontProxyCAFile() string { return c.state.FrontProxy }
 
 // Kubeconfig returns the administrator's kubeconfig, with inline data only.
 func (c *Cluster) Kubeconfig() []byte { return c.kubeconfig }
 
-// KubeconfigFile returns the file of Kubeconfig; it lives as long as the cluster does.
+// KubeconfigFile returns the file of Kubeconfig; it exists as long as the cluster does.
 func (c *Cluster) KubeconfigFile() string { return c.state.Kubeconfig }
 
 // RESTConfig returns a copy of the administrator's client configuration, without a limit of requests.
 func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.rest) }
 
-// IssueUser creates a client certificate for a user of the cluster. The user has the rights that RBAC grants. These are
-// none until a role is bound, except for groups like system:masters, whose members may do everything.
+// IssueUser creates a client certificate for a user, whose only rights are those of RBAC.
 func (c *Cluster) IssueUser(name string, groups ...string) (pki.Pair, error) {
 	return c.ca.Issue(pki.Subject{Name: name, Groups: groups})
 }
@@ -113,29 +101,27 @@ func (c *Cluster) UserKubeconfig(name string, groups ...string) ([]byte, error) 
 	return clientcmd.Write(*keeper.Kubeconfig(c.Name(), c.Server(), c.CA(), user))
 }
 
-// Kill ends components at once (SIGKILL); none named means all of them. Calls to a killed API server are refused.
+// Kill ends components at once (SIGKILL); none named means all. Calls to a killed API server are refused.
 func (c *Cluster) Kill(ctx context.Context, components ...string) error {
 	return c.client.Kill(ctx, c.Name(), components...)
 }
 
-// Pause suspends components (SIGSTOP). Their connections stay open without responses. The system accepts new
-// connections, which get no responses either.
+// Pause suspends components (SIGSTOP). Old and new connections stay open without responses.
 func (c *Cluster) Pause(ctx context.Context, components ...string) error {
 	return c.client.Pause(ctx, c.Name(), components...)
 }
 
-// Resume lets paused components go on.
+// Resume continues paused components.
 func (c *Cluster) Resume(ctx context.Context, components ...string) error {
 	return c.client.Resume(ctx, c.Name(), components...)
 }
 
-// Restart kills components where they run, starts them again at the same address and with the same data, and
-// returns when the cluster is ready.
+// Restart kills and starts components with the same address and data. It returns when the cluster is ready.
 func (c *Cluster) Restart(ctx context.Context, components ...string) error {
 	return c.client.Restart(ctx, c.Name(), components...)
 }
 
-// Components returns what the cluster's processes do now.
+// Components returns the states of the cluster's processes.
 func (c *Cluster) Components(ctx context.Context) ([]keeper.ComponentState, error) {
 	state, err := c.client.State(ctx)
 	if err != nil {

@@ -49,7 +49,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// client returns a clientset whose connections end with the test.
 func client(t *testing.T, config *rest.Config) *kubernetes.Clientset {
 	t.Helper()
 	httpClient, err := rest.HTTPClientFor(config)
@@ -64,7 +63,7 @@ func client(t *testing.T, config *rest.Config) *kubernetes.Clientset {
 	return c
 }
 
-// freshClient is client with connections of its own, which no other test's fault has touched.
+// freshClient is client with connections of its own, which no other test's fault has affected.
 func freshClient(t *testing.T, c *cluster.Cluster) *kubernetes.Clientset {
 	config := c.RESTConfig()
 	config.Dial = new(net.Dialer).DialContext // keeps client-go from sharing a transport
@@ -144,7 +143,6 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 }
 
-// TestPod has a pod scheduled, run as a process and read through the API server's connection to the kubelet.
 func TestPod(t *testing.T) {
 	c := clusters.Cluster("member1")
 	pods := client(t, c.RESTConfig()).CoreV1().Pods("default")
@@ -184,7 +182,6 @@ func TestLoad(t *testing.T) {
 	if !strings.Contains(said.String(), "600 pods run") {
 		t.Errorf("the progress says %q", said.String())
 	}
-	// Again, with more: what is there stays.
 	if err := load.Run(t.Context(), c.RESTConfig(), load.Options{Pods: 601, Nodes: 3}); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +226,7 @@ func TestLoad(t *testing.T) {
 	})
 }
 
-// TestScheduling shows that pods go to fake nodes only when they ask to, and what becomes of a Job there.
+// TestScheduling: only pods that tolerate them may run on fake nodes.
 func TestScheduling(t *testing.T) {
 	c := clusters.Cluster("member2")
 	api := client(t, c.RESTConfig())
@@ -273,7 +270,7 @@ func TestScheduling(t *testing.T) {
 	})
 }
 
-// TestKwokRestarts shows that fake nodes go on with whatever came while kwok was away.
+// TestKwokRestarts: fake nodes must process what happened without kwok.
 func TestKwokRestarts(t *testing.T) {
 	c := clusters.Cluster("member2")
 	api := client(t, c.RESTConfig())
@@ -304,7 +301,6 @@ func TestKwokRestarts(t *testing.T) {
 		}
 		return err
 	})
-	// It is missing, so it is made again, and runs again.
 	if err := load.Run(t.Context(), c.RESTConfig(), load.Options{Pods: 2, Namespace: "restarts"}); err != nil {
 		t.Fatal(err)
 	}

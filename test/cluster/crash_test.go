@@ -27,8 +27,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/ownership"
 )
 
-// starterRole in its environment makes the test program a starter. It starts a cluster with a pod that resists its end,
-// prints their location, and waits to be killed.
+// starterRole makes the test program start a cluster with a pod that resists its end, and wait to be killed.
 const starterRole = "CLUSTER_TEST_STARTER"
 
 func playStarter() int {
@@ -80,8 +79,7 @@ func startAndWait() error {
 	return s.Stop()
 }
 
-// TestNothingIsLeft kills the process that started a cluster, or its keepers, by every method, and searches for
-// remains. Package ownership tests the parts.
+// TestNothingIsLeft: a killed test or keeper must leave no process or file of its clusters.
 func TestNothingIsLeft(t *testing.T) {
 	tests := map[string]func(starter, keeper int) (pid int, s syscall.Signal){
 		"the test is killed":   func(starter, _ int) (int, syscall.Signal) { return starter, syscall.SIGKILL },
@@ -144,7 +142,6 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// TestGivingUp ends a start before it is through.
 func TestGivingUp(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancelCause(t.Context())

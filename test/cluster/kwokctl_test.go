@@ -15,14 +15,14 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/ownership"
 )
 
-// TestKwokctl has kwokctl make a cluster of the programs that were built, with fake nodes, and delete it.
+// TestKwokctl: kwokctl must work with the programs that were built.
 func TestKwokctl(t *testing.T) {
 	programs, err := build.Ensure(t.Context(), os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In a run directory, so that nothing is left even if this test is killed. One at a time: kwokctl chooses its ports
-	// by trying which are free.
+	// A run directory leaves nothing behind, even if this test is killed. kwokctl chooses free ports by trying, so only
+	// one may run.
 	var run *ownership.RunDir
 	waittest.UntilNoError(t, "no other test runs kwokctl", func(context.Context) (err error) {
 		run, err = ownership.Create("kwokctl")

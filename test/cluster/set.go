@@ -23,7 +23,7 @@ import (
 // stopTimeout is the time for a set to stop before it is killed.
 const stopTimeout = 2 * time.Minute
 
-// keeperCommand is the program that keeps a set, and KeepCommand its subcommand.
+// KeepCommand is the subcommand of the keeper.
 const (
 	keeperCommand = "test/cluster/cmd/clusters"
 	KeepCommand   = "keep"
@@ -40,7 +40,7 @@ type Options struct {
 	Progress              io.Writer // where building and starting are reported; default: os.Stderr
 }
 
-// A Set is clusters that run side by side. Its methods are safe for concurrent use.
+// A Set is clusters that run in parallel. Its methods are safe for concurrent use.
 type Set struct {
 	dir      string
 	kubectl  string
@@ -146,8 +146,7 @@ func (s *Set) Clusters() []*Cluster { return s.clusters }
 // Kubectl returns the path of a kubectl: PATH's, or else the built one.
 func (s *Set) Kubectl() string { return s.kubectl }
 
-// BuiltKubectl returns the path of the kubectl that was built with the clusters and has their version. If a given
-// directory of programs has none, it is that of PATH.
+// BuiltKubectl returns the kubectl of the clusters' version, or PATH's if EnvBinaries names a directory without one.
 func (s *Set) BuiltKubectl() string { return s.built }
 
 // Dir returns the run directory, which is gone when the set is.
@@ -178,7 +177,6 @@ func (s *Set) Detach() error {
 	return nil
 }
 
-// kept is a keeper process that this process started.
 type kept struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
@@ -187,7 +185,6 @@ type kept struct {
 	err   error
 }
 
-// keep starts a keeper and waits for its state.
 func keep(ctx context.Context, spec keeper.Spec, progress io.Writer) (*kept, *keeper.State, error) {
 	tool, err := build.NewTool(ctx, keeperCommand, progress)
 	if err != nil {
@@ -196,7 +193,7 @@ func keep(ctx context.Context, spec keeper.Spec, progress io.Writer) (*kept, *ke
 	k := &kept{said: &tail{next: progress}}
 	k.cmd = exec.Command(tool.Path, KeepCommand, spec.Run) // it outlives ctx, which bounds the start only
 	k.cmd.Stderr = k.said
-	// A session of its own: a terminal's ctrl-C and hang-up are for this process, whose end the keeper sees.
+	// In a separate session, the keeper gets no ctrl-C or hang-up of a terminal. It sees this process's end.
 	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, inErr := k.cmd.StdinPipe()
 	stdout, outErr := k.cmd.StdoutPipe()
@@ -211,7 +208,7 @@ func keep(ctx context.Context, spec keeper.Spec, progress io.Writer) (*kept, *ke
 	k.stdin = stdin
 
 	defer k.said.keepToItself()
-	// Until it is ready, the end of ctx ends it.
+	// Until the clusters are ready, the end of ctx ends the keeper.
 	unbind := context.AfterFunc(ctx, func() { _ = k.cmd.Process.Signal(syscall.SIGTERM) })
 	defer unbind()
 	if err := json.NewEncoder(stdin).Encode(spec); err != nil {
@@ -233,7 +230,6 @@ func keep(ctx context.Context, spec keeper.Spec, progress io.Writer) (*kept, *ke
 	return nil, nil, err
 }
 
-// stop ends the keeper by the end of its input, and waits for it.
 func (k *kept) stop() error {
 	k.once.Do(func() {
 		k.stdin.Close()
@@ -246,14 +242,12 @@ func (k *kept) stop() error {
 	return k.err
 }
 
-// A tail keeps the end of what is written to it and, for a time, passes everything on.
 type tail struct {
 	mu   sync.Mutex
 	next io.Writer
 	last []byte
 }
 
-// keepToItself ends passing on: the next writer is its owner's again.
 func (t *tail) keepToItself() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Start starts a set of clusters for a test and stops it when the test ends. It fails the test when the clusters
-// do not start, or leave something behind.
+// Start starts a set of clusters for a test and stops it when the test ends. The test fails if they do not start, or
+// leave something behind.
 func Start(tb testing.TB, o Options) *Set {
 	tb.Helper()
 	s, err := New(tb.Context(), o)
@@ -23,16 +23,8 @@ func Start(tb testing.TB, o Options) *Set {
 	return s
 }
 
-// Main runs a package's tests on one set of clusters and returns the exit code. The tests share the set, because
-// starting clusters needs seconds. Main calls use with the set before the tests run.
-//
-//	var clusters *cluster.Set
-//
-//	func TestMain(m *testing.M) {
-//		os.Exit(cluster.Main(m, cluster.Options{}, func(s *cluster.Set) { clusters = s }))
-//	}
-//
-// A package that searches for leaked goroutines must ignore those of the set, by calling goleak.IgnoreCurrent in use.
+// Main runs a package's tests on one set of clusters and returns the exit code. It calls use before the tests run.
+// Tests that search for leaked goroutines must call goleak.IgnoreCurrent in use.
 func Main(m *testing.M, o Options, use func(*Set)) int {
 	s, err := New(context.Background(), o)
 	if err != nil {

@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// minPasses is the least number of specs that must pass directly. With fewer, the test cluster itself is broken. If no
-// spec passes directly, none can fail only through the gateway, so that the comparison proves nothing.
+// minPasses specs must pass directly. With fewer, the test cluster itself is broken, and the comparison proves nothing.
 const minPasses = 50
 
-// A comparison has the results of all targets. All others are compared with the first one.
+// A comparison compares all other reports with the first one.
 type comparison struct {
 	reports []*report
 	names   []string // the names of the specs that any target ran, sorted
@@ -29,7 +28,6 @@ func compare(reports []*report) *comparison {
 	return &comparison{reports: reports, names: slices.Sorted(maps.Keys(all))}
 }
 
-// of returns the result of a spec on a target.
 func (r *report) of(name string) spec {
 	if s, ok := r.specs[name]; ok {
 		return s
@@ -37,7 +35,6 @@ func (r *report) of(name string) spec {
 	return spec{result: notRun}
 }
 
-// count returns how many specs ended with a result.
 func (c *comparison) count(r *report, want result) int {
 	n := 0
 	for _, name := range c.names {
@@ -89,7 +86,6 @@ func (c *comparison) verdict(floor int) error {
 	return errors.Join(errs...)
 }
 
-// markdown returns the totals of every target, and each spec that did not pass on all of them.
 func (c *comparison) markdown() string {
 	var b strings.Builder
 	b.WriteString("| target | specs | passed | failed | skipped | not run | time |\n|---|---|---|---|---|---|---|\n")
@@ -108,7 +104,6 @@ func (c *comparison) markdown() string {
 	return b.String()
 }
 
-// row writes the line of a spec, unless it passed on every target.
 func (c *comparison) row(b *strings.Builder, name string) {
 	line, reason, everywhere := "| "+name+" |", "", true
 	for _, r := range c.reports {

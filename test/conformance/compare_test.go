@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// reportOf makes a report of specs that passed, and of others that failed.
 func reportOf(target string, pass, fail []string) *report {
 	r := &report{target: target, duration: time.Minute, specs: map[string]spec{}}
 	for _, name := range pass {
@@ -20,7 +19,7 @@ func reportOf(target string, pass, fail []string) *report {
 	return r
 }
 
-// TestVerdict fails if a regression of the gateway, or a run that proves nothing, would count as success.
+// TestVerdict: a regression of the gateway, or a run that proves nothing, must not count as success.
 func TestVerdict(t *testing.T) {
 	on := func(target string) func(pass string, fail ...string) *report {
 		return func(pass string, fail ...string) *report { return reportOf(target, strings.Fields(pass), fail) }
@@ -77,7 +76,6 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestVerdictComparesEachTarget fails if only the second of several targets would be compared.
 func TestVerdictComparesEachTarget(t *testing.T) {
 	err := compare([]*report{
 		reportOf("direct", []string{"a"}, nil), reportOf("gateway", []string{"a"}, nil),
@@ -88,7 +86,7 @@ func TestVerdictComparesEachTarget(t *testing.T) {
 	}
 }
 
-// TestMarkdown fails if the table would hide a spec that did not pass, or would not be a table.
+// TestMarkdown: the table must not hide a spec that did not pass.
 func TestMarkdown(t *testing.T) {
 	direct, through := reportOf("direct", []string{"a"}, []string{"b"}), reportOf("gateway", []string{"a"}, nil)
 	got := compare([]*report{direct, through}).markdown()
@@ -106,7 +104,6 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// TestProgressShowsEachSpec fails if a run of minutes would print nothing, or more than its specs.
 func TestProgressShowsEachSpec(t *testing.T) {
 	log, err := os.ReadFile("testdata/e2e.log")
 	if err != nil {

@@ -1,10 +1,9 @@
-// Command conformance runs Kubernetes' own conformance specs of sig-api-machinery and sig-cli against test clusters,
-// directly, through the gateway, and through a fleet of one cluster. It prints a table, and fails if a spec passes
-// directly but not on another target.
+// Command conformance runs Kubernetes' own conformance specs of sig-api-machinery and sig-cli directly, through the
+// gateway, and through a fleet of one cluster. It fails if a spec passes directly but not on another target.
 //
 // Invariants:
 //   - The specs come from the reports of e2e.test. No list of specs is kept here.
-//   - Each target has a cluster of its own, so that the targets run side by side.
+//   - Each target has a cluster of its own, so that the targets run in parallel.
 //   - A run that is incomplete, or in which few specs pass directly, fails: it proves nothing.
 //   - Everything has a deadline, and every process ends with this one.
 package main

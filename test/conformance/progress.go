@@ -9,14 +9,12 @@ import (
 	"time"
 )
 
-// progress prints a line for each spec that ended. It is safe for concurrent use.
 type progress struct {
 	mu    sync.Mutex
 	out   io.Writer
 	start time.Time
 }
 
-// show prints that a spec of a target ended.
 func (p *progress) show(target string, ended int, total, state, spec string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -24,8 +22,7 @@ func (p *progress) show(target string, ended int, total, state, spec string) {
 	_, _ = fmt.Fprintf(p.out, "%6s  %-8s %3d/%s  %-7s  %s\n", elapsed, target, ended, total, state, spec)
 }
 
-// specLines finds in the log of e2e.test the specs that ended, and shows them. The results of the run are in its
-// report: this is for people who wait. The log is that of ginkgo's -v.
+// specLines finds ended specs in the log of ginkgo's -v, and shows them. The results of the run are in its report.
 type specLines struct {
 	progress *progress
 	target   string
@@ -35,10 +32,9 @@ type specLines struct {
 	ended       int
 }
 
-// maxLine is how much of a line is looked at.
 const maxLine = 4 << 10
 
-// Write implements io.Writer. It never fails.
+// Write never fails.
 func (l *specLines) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
@@ -52,7 +48,6 @@ func (l *specLines) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// read reads one line.
 func (l *specLines) read(line string) {
 	state := ""
 	switch {

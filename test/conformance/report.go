@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// A result is how one spec ended.
 type result string
 
 const (
@@ -20,14 +19,12 @@ const (
 	notRun  result = "not run"
 )
 
-// A spec is the result of one conformance spec.
 type spec struct {
 	result   result
 	duration time.Duration
 	reason   string // why the spec did not pass, in one line
 }
 
-// A report has the results of one target.
 type report struct {
 	target   string
 	duration time.Duration
@@ -36,7 +33,7 @@ type report struct {
 	incomplete string
 }
 
-// junit is the part of a JUnit report that ginkgo writes and this program reads.
+// junit is the part of ginkgo's JUnit report that this program reads.
 type junit struct {
 	Suites []struct {
 		Properties []struct {
@@ -58,7 +55,6 @@ type testcase struct {
 	Error   string `xml:"error"`
 }
 
-// readReport reads the JUnit report in a file.
 func readReport(path string) (*report, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -68,7 +64,7 @@ func readReport(path string) (*report, error) {
 	return parseReport(f)
 }
 
-// parseReport reads a JUnit report of ginkgo. It leaves out specs that the command line did not select.
+// parseReport omits specs that the command line did not select.
 func parseReport(in io.Reader) (*report, error) {
 	var doc junit
 	if err := xml.NewDecoder(in).Decode(&doc); err != nil {
@@ -91,7 +87,6 @@ func parseReport(in io.Reader) (*report, error) {
 	return r, nil
 }
 
-// add adds a testcase, unless it is a spec that was not selected.
 func (r *report) add(c testcase) error {
 	node, name, _ := strings.Cut(c.Name, " ")
 	if node != "[It]" { // set up and clean up of the suite
@@ -121,7 +116,7 @@ func (r *report) add(c testcase) error {
 	return nil
 }
 
-// stateTag is what ginkgo writes before the reason of a failure.
+// stateTag is ginkgo's text before the reason of a failure.
 var stateTag = regexp.MustCompile(`^\[[A-Z]+\] `)
 
 // firstLine returns the first line of text that is not empty, without ginkgo's [FAILED] before it.

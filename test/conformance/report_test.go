@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestReportOfE2E fails if the results of e2e.test would be misread. The sample is a report of its own, cut down.
+// TestReportOfE2E uses a shortened report of e2e.test.
 func TestReportOfE2E(t *testing.T) {
 	r, err := readReport("testdata/junit.xml")
 	if err != nil {
@@ -40,7 +40,7 @@ func TestReportOfE2E(t *testing.T) {
 	}
 }
 
-// TestReportOfOneCase fails if a state that the sample lacks would be misread.
+// TestReportOfOneCase covers states that the sample lacks.
 func TestReportOfOneCase(t *testing.T) {
 	tests := map[string]struct {
 		testcase       string

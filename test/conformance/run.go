@@ -21,13 +21,10 @@ import (
 )
 
 const (
-	// suiteTimeout bounds the specs of one target.
 	suiteTimeout = 40 * time.Minute
-	// startTimeout bounds the start of the clusters and of the gateway.
 	startTimeout = 3 * time.Minute
 )
 
-// options are the command line.
 type options struct {
 	focus string // a regular expression; "" for all specs
 	out   string // directory of logs and reports
@@ -41,18 +38,15 @@ type target struct {
 	gateway bool   // whether requests go through the gateway
 }
 
-// targets are the compared targets. Each is compared with the first. The cluster of the fleet is the only one that the
-// gateway's ResourceRegistry covers.
+// The first target is the reference. The gateway's ResourceRegistry covers only the cluster of the fleet.
 var targets = []target{
 	{name: "direct", cluster: "direct", context: "direct"},
 	{name: "gateway", cluster: "gateway", context: "gateway", gateway: true},
 	{name: "fleet", cluster: fleetMember, context: kubeconfig.Fleet, gateway: true},
 }
 
-// fleetMember is the only cluster of the fleet.
 const fleetMember = "member"
 
-// registry makes every kind of that cluster global.
 const registry = `apiVersion: search.karmada.io/v1alpha1
 kind: ResourceRegistry
 metadata:
@@ -64,7 +58,6 @@ spec:
   - {apiVersion: "*", kind: "*"}
 `
 
-// run runs the specs on every target and prints the comparison to out.
 func run(ctx context.Context, out io.Writer, o options) (err error) {
 	program, err := build.EnsureE2E(ctx, out) // has no timeout, since the first build lasts minutes
 	if err != nil {
@@ -117,7 +110,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 	return c.verdict(floor)
 }
 
-// runSuites runs the specs on all targets side by side. The first error ends the others.
+// runSuites runs the specs on all targets in parallel. The first error ends the others.
 func runSuites(
 	ctx context.Context, out io.Writer, o options, program string, set *cluster.Set, gw *gateway,
 ) ([]*report, error) {
@@ -140,7 +133,6 @@ func runSuites(
 	return reports, suites.Wait()
 }
 
-// gateway is the local program with the clusters of every target behind it.
 type gateway struct {
 	dir        string // of its data; stop removes it
 	kubeconfig string
@@ -192,7 +184,7 @@ func startGateway(ctx context.Context, set *cluster.Set, logFile string) (*gatew
 	}
 }
 
-// createRegistry creates the ResourceRegistry of the fleet, and returns when every process of the gateway uses it.
+// createRegistry returns when every process of the gateway uses the ResourceRegistry of the fleet.
 func (g *gateway) createRegistry(ctx context.Context, kubectl string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -210,7 +202,6 @@ func (g *gateway) createRegistry(ctx context.Context, kubectl string) error {
 	}
 }
 
-// stop ends the gateway, removes its data and returns its error.
 func (g *gateway) stop() error {
 	g.cancel()
 	return errors.Join(<-g.ended, g.log.Close(), os.RemoveAll(g.dir))

@@ -14,19 +14,17 @@ import (
 )
 
 const (
-	// conformance selects the specs by what Kubernetes writes into their names.
 	conformance = `\[sig-(api-machinery|cli)\].*%s.*\[Conformance\]`
-	// needsImages selects the specs that wait for a program of their own image in a pod. Test clusters ignore images and
-	// have no network of pods, so that each of these specs waits for five or ten minutes before it fails.
+	// needsImages selects the specs that need the program of an image. Test clusters ignore images and have no network of
+	// pods, so each of these specs would wait for minutes and fail.
 	needsImages = `AdmissionWebhook|CustomResourceConversionWebhook|CustomResourceFieldSelectors|\] Aggregator |` +
 		`Guestbook|Update Demo|Kubectl logs|Kubectl expose`
 	// seed makes every run, on every target, use the same order.
 	seed = "1"
-	// grace is how long e2e.test may clean up after its time is over.
+	// grace is how long e2e.test may clean up after its timeout.
 	grace = 30 * time.Second
 )
 
-// A suite is one run of e2e.test.
 type suite struct {
 	target        string // its name
 	context       string // in the kubeconfig
@@ -39,7 +37,7 @@ type suite struct {
 	progress      *progress
 }
 
-// run runs the specs and returns their results. Specs that fail are no error.
+// run returns the specs' results. Specs that fail are no error.
 func (s *suite) run(ctx context.Context) (*report, error) {
 	home := filepath.Join(s.dir, "home") // kubectl's caches; two targets share none
 	if err := os.MkdirAll(home, 0o700); err != nil {
@@ -83,7 +81,6 @@ func (s *suite) run(ctx context.Context) (*report, error) {
 	return r, nil
 }
 
-// flags are the command line of e2e.test.
 func (s *suite) flags(kubectl string) []string {
 	focus := s.focus
 	if focus != "" {
@@ -103,7 +100,7 @@ func (s *suite) flags(kubectl string) []string {
 }
 
 // command returns the kubectl that the specs run. Without --append-server-path, kubectl proxy drops the path of the
-// server's URL. The specs do not set that flag; docs/reference/urls.md has users set it.
+// server's URL, and the specs do not set it. See docs/reference/urls.md.
 func (s *suite) command() (string, error) {
 	if !s.serverHasPath {
 		return s.kubectl, nil
@@ -118,9 +115,8 @@ exec '%[1]s' "$@"
 	return path, os.WriteFile(path, []byte(script), 0o700)
 }
 
-// runGroup runs cmd in a process group of its own, and kills the rest of the group when cmd has ended. The kernel kills
-// cmd when this process ends for any reason. It does so when the starting thread ends, so that runGroup locks the
-// thread.
+// runGroup kills the rest of cmd's process group when cmd has ended. The kernel kills cmd when the starting thread
+// ends, so runGroup locks it.
 func runGroup(cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

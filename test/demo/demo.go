@@ -15,7 +15,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
 
-// demo has the clusters and the files of one demonstration.
 type demo struct {
 	ctx      context.Context
 	clusters *cluster.Set
@@ -78,7 +77,6 @@ func run(ctx context.Context, exit bool) (err error) {
 	}
 }
 
-// populate creates pods in each cluster that write to their logs.
 func (d *demo) populate() error {
 	say("Pods in both clusters, which run as processes of this machine.")
 	this, err := os.Executable()
@@ -128,7 +126,7 @@ spec:
   containers: [{name: site, image: any, command: [THIS, --site]}]
 `
 
-// gateway runs the whole gateway with both clusters registered and closes started when it serves.
+// gateway closes started when it serves both clusters.
 func (d *demo) gateway(ctx context.Context, started chan struct{}) error {
 	// make builds the functions and runs the demo in the root of the checkout.
 	exe, err := filepath.Abs("dist/local/functions")
@@ -142,7 +140,6 @@ func (d *demo) gateway(ctx context.Context, started chan struct{}) error {
 	return server.Run(ctx, cfg, server.Output{Progress: os.Stdout}, func() { close(started) })
 }
 
-// walk runs kubectl's commands on one cluster at a time.
 func (d *demo) walk() error {
 	steps := []struct {
 		about string
@@ -178,7 +175,6 @@ func (d *demo) walk() error {
 	return nil
 }
 
-// show prints a command and what it prints.
 func (d *demo) show(args ...string) error {
 	fmt.Printf("$ kubectl %s\n", quote(args))
 	return d.kubectl(d.pass, os.Stdout, args...)
@@ -192,7 +188,6 @@ func (d *demo) kubectl(kubeconfig string, out io.Writer, args ...string) error {
 	return cmd.Run()
 }
 
-// quote returns args as a shell command.
 func quote(args []string) string {
 	out := make([]string, len(args))
 	for i, a := range args {

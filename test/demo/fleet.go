@@ -28,7 +28,6 @@ metadata:
 data: {from: the fleet}
 `
 
-// fleet shows both clusters as one.
 func (d *demo) fleet() error {
 	paths := map[string]string{}
 	for name, text := range map[string]string{"registry.yaml": registry, "placed.yaml": placedConfigMap} {

@@ -22,7 +22,6 @@ import (
 // patience bounds each command, also on a slow machine.
 const patience = 2 * time.Minute
 
-// streams runs commands that stay open. Each runs until its output is enough, and then receives ctrl-C.
 func (d *demo) streams() error {
 	say("Watch, while something happens: one pod less.")
 	pods := 0
@@ -71,7 +70,7 @@ func (d *demo) streams() error {
 		})
 }
 
-// live runs kubectl and prints its lines until done returns true or an error. Then it interrupts kubectl.
+// live prints kubectl's lines until done returns true or an error. Then it interrupts kubectl.
 func (d *demo) live(args []string, done func(line string) (bool, error)) error {
 	fmt.Printf("$ kubectl %s\n", quote(args))
 	ctx, cancel := context.WithTimeout(d.ctx, patience)
@@ -105,7 +104,7 @@ func (d *demo) live(args []string, done func(line string) (bool, error)) error {
 
 const prompt = "web> "
 
-// terminal runs kubectl in a terminal and prints its output. It writes the next line of typed at each prompt.
+// terminal runs kubectl in a terminal. It writes the next line of typed at each prompt.
 func (d *demo) terminal(args []string, typed ...string) error {
 	fmt.Printf("$ kubectl %s\n", quote(args))
 	ctx, cancel := context.WithTimeout(d.ctx, patience)

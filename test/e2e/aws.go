@@ -23,8 +23,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// ProxyFunction runs the proxy function as Lambda does, in at most the given number of processes. Clients reach it by
-// TLS with a client certificate, as at a load balancer of AWS.
+// ProxyFunction runs the proxy function as Lambda does, with a number of processes. Clients use TLS with a client
+// certificate.
 func ProxyFunction(t *testing.T, processes int, region string, env map[string]string) *httptest.Server {
 	t.Helper()
 	const group = "arn:aws:elasticloadbalancing:us-east-1:123456789012:targetgroup/proxy/1"
@@ -48,8 +48,7 @@ func ProxyFunction(t *testing.T, processes int, region string, env map[string]st
 	return srv
 }
 
-// StartAWS starts an emulator of AWS and sets the environment of this process to use it. Credentials are those
-// variables.
+// StartAWS starts an emulator of AWS and sets the environment of this process to use it.
 func StartAWS(t *testing.T) (moto *mototest.Server, front *mototest.Front, credentials map[string]string) {
 	t.Helper()
 	moto, err := mototest.Start()
@@ -68,7 +67,7 @@ func StartAWS(t *testing.T) (moto *mototest.Server, front *mototest.Front, crede
 	return moto, front, credentials
 }
 
-// RotateOnce rotates a secret as Secrets Manager does: it makes a pending version and calls the function for each step.
+// RotateOnce rotates a secret as Secrets Manager does.
 func RotateOnce(t *testing.T, manager *secretsmanager.Client, rotator *rotate.Rotator, secret string, n int) {
 	t.Helper()
 	EndRotation(t, manager, rotator, secret, BeginRotation(t, manager, secret, n))

@@ -42,7 +42,7 @@ func (b *BridgeProgram) Get(path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// Metric returns the value of a series of /metrics, "" where there is none.
+// Metric returns the value of a series of /metrics, or "".
 func (b *BridgeProgram) Metric(series string) string {
 	b.t.Helper()
 	_, text := b.Get("/metrics")
@@ -110,8 +110,8 @@ func StartBridgeProgram(t *testing.T, bin string, env ...string) *BridgeProgram 
 	return b
 }
 
-// BridgeFront starts a load balancer before bridges, as on AWS. It terminates TLS, writes client certificates into a
-// header, and sends each request to the first bridge that is ready. It returns its address.
+// BridgeFront returns the address of a load balancer as on AWS. It terminates TLS, writes client certificates into a
+// header, and chooses the first bridge that is ready.
 func BridgeFront(t *testing.T, bridges ...*BridgeProgram) string {
 	t.Helper()
 	ca, err := pki.LoadCA(filepath.Join(Shared(t).Dir, "data", "pki"), "server-ca")

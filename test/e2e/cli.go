@@ -18,8 +18,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// CLI runs the clusterpass command on the store of the shared gateway and returns its output, which must show no
-// secret.
+// CLI runs the clusterpass command on the store of the shared gateway. Its output must show no secret.
 func CLI(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	out, err := SecretCLI(t, stdin, args...)
@@ -41,8 +40,8 @@ func SecretCLI(t *testing.T, stdin string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// WaitForCLI runs the clusterpass command until its output contains all texts. The command must succeed or fail, as
-// given. Each process of a function reads a new grant by itself.
+// WaitForCLI runs the clusterpass command until its output contains all texts. Each process of a function reads a new
+// grant by itself.
 func WaitForCLI(t *testing.T, succeeds bool, texts []string, args ...string) {
 	t.Helper()
 	var out string
@@ -59,8 +58,7 @@ func WaitForCLI(t *testing.T, succeeds bool, texts []string, args ...string) {
 	})
 }
 
-// CertificateKubeconfig issues a client certificate for a user of the shared gateway and returns the path of a
-// kubeconfig with it.
+// CertificateKubeconfig returns the path of a kubeconfig with a new client certificate of a user of the shared gateway.
 func CertificateKubeconfig(t *testing.T, user string, groups ...string) string {
 	t.Helper()
 	ca, err := pki.LoadCA(filepath.Join(Shared(t).Dir, "data", "pki"), "client-ca")
@@ -75,7 +73,6 @@ func CertificateKubeconfig(t *testing.T, user string, groups ...string) string {
 	return passWith(t, Shared(t).Kubeconfig, &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
 }
 
-// passWith copies a kubeconfig with another credential and returns the path of the copy.
 func passWith(t *testing.T, pass string, credential *clientcmdapi.AuthInfo) string {
 	t.Helper()
 	kc, err := clientcmd.LoadFromFile(pass)

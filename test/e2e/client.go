@@ -18,8 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Caller returns an HTTP client with the owner's certificate, which does not follow redirects, and the URL of the
-// gateway's root.
+// Caller returns the owner's HTTP client, which does not follow redirects, and the URL of the gateway's root.
 func Caller(t *testing.T) (*http.Client, string) {
 	t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", Shared(t).Kubeconfig)
@@ -46,7 +45,7 @@ func HostOf(t *testing.T, pass string) string {
 	return addr
 }
 
-// StatusOf calls a path that the gateway refuses and returns the code and message of the Status. A token replaces the
+// StatusOf calls a path that the gateway refuses. It returns the code and message of the Status. A token replaces the
 // certificate of the kubeconfig.
 func StatusOf(t *testing.T, pass, path string, token *string) string {
 	t.Helper()

@@ -22,9 +22,8 @@ spec:
     command: [sh, -c, 'i=0; while sleep 0.2; do echo "web says $i"; i=$((i+1)); done']
 `
 
-// StartExample starts the first example of docs/guide/streams.md in a language, with the address and the CA of a
-// gateway. The program reads its credential from the environment variable TOKEN. The interpreter gets the program as
-// its last argument.
+// StartExample starts the first example of docs/guide/streams.md in a language. The interpreter gets the program as its
+// last argument, and its credential in TOKEN.
 func StartExample(t *testing.T, language, interpreter string, args ...string) *Session {
 	t.Helper()
 	if _, err := exec.LookPath(interpreter); err != nil {

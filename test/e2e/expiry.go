@@ -16,9 +16,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// CheckStreamsExpire opens streams to member1 with a credential that expires soon. It checks that each stream ends with
-// the credential, not before, and gives the reason. If a busy machine does not open them in time, it repeats that with
-// twice the lifetime.
+// CheckStreamsExpire checks that streams end with an expiring credential, not before, and give the reason. If a busy
+// machine does not open them in time, it doubles the lifetime.
 func CheckStreamsExpire(t *testing.T, h *Gateway,
 	credential func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo) {
 	t.Helper()

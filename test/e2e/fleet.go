@@ -21,14 +21,13 @@ var Members = []string{"member1", "member2"}
 // FleetPrefix is the path of the fleet in Karmada's form.
 const FleetPrefix = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy"
 
-// BridgeFleetPrefix is the path of the fleet at the bridge. The bridge is one process, so a call sees what earlier
-// calls saw.
+// BridgeFleetPrefix is the path of the fleet at the bridge, whose one process sees its own earlier writes.
 const BridgeFleetPrefix = "/bridge/fleet"
 
 // SourceAnnotation names the cluster of an object that the fleet returns.
 const SourceAnnotation = "resource.karmada.io/cached-from-cluster"
 
-// SeedRegistry is the ResourceRegistry of Karmada's page on global resources, as printed there.
+// SeedRegistry is the ResourceRegistry of Karmada's page on global resources.
 const SeedRegistry = `apiVersion: search.karmada.io/v1alpha1
 kind: ResourceRegistry
 metadata:
@@ -51,7 +50,7 @@ func AtFleet(t *testing.T, k Kubectl) Kubectl {
 	return k
 }
 
-// CreateRegistry makes a ResourceRegistry and deletes it when the test ends. It returns when the registry is in force.
+// CreateRegistry makes a ResourceRegistry until the test ends. It returns when every process uses it.
 func CreateRegistry(t *testing.T, name, target, selectors string) {
 	t.Helper()
 	doc := fmt.Sprintf("{apiVersion: search.karmada.io/v1alpha1, kind: ResourceRegistry, metadata: {name: %s}, spec: "+
@@ -63,9 +62,8 @@ func CreateRegistry(t *testing.T, name, target, selectors string) {
 	WaitForRegistries()
 }
 
-// WaitForRegistries waits until every process uses the registries that are stored. The bridge and each process of a
-// function cache registries for cluster.Local.Object. No response shows which registries a process uses, so only their
-// age is certain.
+// WaitForRegistries waits until every process uses the stored registries. No response shows which registries a process
+// uses, so only the age of its cache is certain.
 func WaitForRegistries() { <-time.After(2 * cluster.Local.Object) }
 
 // FleetClient returns client-go for the fleet, as the gateway's owner. If cut is not nil, it records the connections.
@@ -132,7 +130,7 @@ func (c *Connections) dial(ctx context.Context, network, addr string) (net.Conn,
 	return conn, err
 }
 
-// Add records a connection. It closes the connection after Close and before Open.
+// Add records a connection, or closes it between Close and Open.
 func (c *Connections) Add(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

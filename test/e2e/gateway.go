@@ -21,7 +21,6 @@ import (
 	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
 )
 
-// recheck is how often the gateway checks whether open streams are still allowed.
 const recheck = 300 * time.Millisecond
 
 // GatewayService is the name of the gateway's Service in member1.
@@ -41,8 +40,7 @@ var (
 	sharedMutex sync.Mutex
 )
 
-// Shared returns the gateway that the tests of a package share, and starts it for the first of them. It runs functions
-// as processes.
+// Shared returns the gateway that the tests of a package share. It runs functions as processes.
 func Shared(t *testing.T) *Gateway {
 	t.Helper()
 	sharedMutex.Lock()
@@ -72,8 +70,7 @@ func SharedLog() string {
 	return shared.Log.String()
 }
 
-// StartGateway runs a gateway with its data in dir and returns when it is ready. The caller stops it and receives from
-// Stopped.
+// StartGateway returns when a gateway with its data in dir is ready. The caller stops it and receives from Stopped.
 func StartGateway(t *testing.T, dir string, mode server.Mode, configure ...func(*server.Config)) *Gateway {
 	t.Helper()
 	h := &Gateway{Dir: dir, Kubeconfig: filepath.Join(dir, "pass"), Log: &waittest.Buffer{}, Stopped: make(chan error, 1)}
@@ -115,15 +112,14 @@ func StartGateway(t *testing.T, dir string, mode server.Mode, configure ...func(
 	return h
 }
 
-// frontProxy returns an authentication configuration with which member1's kube-apiserver may name the callers that it
-// forwards.
+// frontProxy lets member1's kube-apiserver name the callers that it forwards.
 func frontProxy() (string, error) {
 	ca, err := os.ReadFile(Clusters.Cluster("member1").FrontProxyCAFile())
 	indented := strings.ReplaceAll(string(ca), "\n", "\n    ")
 	return "frontProxy:\n  names: [front-proxy-client]\n  ca: |\n    " + indented, err
 }
 
-// Register adds a cluster to the stores of the shared gateway while it runs, and removes it when the test ends.
+// Register adds a cluster to the stores of the shared gateway until the test ends.
 func Register(t *testing.T, name string, kubeconfig []byte) {
 	t.Helper()
 	Secrets.Document("the registration of "+name, kubeconfig)

@@ -7,7 +7,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// GrantYAML returns a role and a binding of the gateway with which a user may call a cluster with every verb.
+// GrantYAML returns a role and a binding with which a user may call a cluster with every verb.
 func GrantYAML(cluster, user string) string {
 	return strings.NewReplacer("USER", user, "CLUSTER", cluster).Replace(`
 apiVersion: rbac.authorization.k8s.io/v1
@@ -37,7 +37,6 @@ func Grant(t *testing.T, cluster, user string) {
 	waitForAdmin(t, d, user)
 }
 
-// waitForAdmin waits until a cluster's RBAC lets the user do everything.
 func waitForAdmin(t *testing.T, member Kubectl, user string) {
 	t.Helper()
 	waittest.Until(t, user+" is administrator of "+member.Context, func() bool {

@@ -23,7 +23,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// Issuer is an OpenID Connect provider. A browser that opens its sign-in page is signed in as the user signsIn.
+// Issuer is an OpenID Connect provider. It signs each browser in as the user signsIn.
 type Issuer struct {
 	*httptest.Server
 	key     *ecdsa.PrivateKey
@@ -113,7 +113,7 @@ func (i *Issuer) sign(user string, until time.Time, nonce string) (string, error
 	return token, err
 }
 
-// authorize signs a browser in at once, by the code flow with PKCE, as a client's request has it to be.
+// authorize signs a browser in at once, by the code flow with PKCE.
 func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	redirect, err := url.Parse(q.Get("redirect_uri"))
@@ -134,7 +134,7 @@ func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, redirect.String(), http.StatusFound)
 }
 
-// NewIssuer starts a provider that closes when the test ends. Browsers are signed in as the user signsIn.
+// NewIssuer starts a provider that closes when the test ends.
 func NewIssuer(t *testing.T, signsIn string) *Issuer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

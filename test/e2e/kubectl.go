@@ -20,8 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// Kubectl is a kubeconfig, context, server, input and environment for runs of kubectl. Its methods are safe for
-// concurrent use unless Stdin is set.
+// Kubectl runs kubectl. Its methods are safe for concurrent use unless Stdin is set.
 type Kubectl struct {
 	Kubeconfig, Context string
 	Server              string // replaces the server of the context, if it is not empty
@@ -62,7 +61,6 @@ func (k Kubectl) Command(ctx context.Context, t *testing.T, bin string, args ...
 	return cmd
 }
 
-// command is Command with a directory for kubectl's cache of discovery.
 func (k Kubectl) command(ctx context.Context, cache, bin string, args []string) (*exec.Cmd, error) {
 	flags, err := k.flags(args)
 	if err != nil {
@@ -93,7 +91,6 @@ func (k Kubectl) Try(ctx context.Context, args ...string) (Result, error) {
 	return k.once(ctx, Clusters.BuiltKubectl(), k.Stdin, args)
 }
 
-// once runs a kubectl one time, without a cache of discovery.
 func (k Kubectl) once(ctx context.Context, bin string, stdin io.Reader, args []string) (Result, error) {
 	cache, err := os.MkdirTemp("", "kubectl-cache-")
 	if err != nil {
@@ -112,8 +109,8 @@ func (k Kubectl) once(ctx context.Context, bin string, stdin io.Reader, args []s
 	return Result{out.String(), errOut.String(), cmd.ProcessState.ExitCode()}, nil
 }
 
-// flags returns args behind the flags that name the server. In these tests a path of --raw begins at the root of the
-// host. kubectl 1.34 and later would put the path of the context's server before it, so the server is replaced.
+// flags returns args behind the flags that name the server. kubectl 1.34 and later puts the path of the context's
+// server before that of --raw, so the server is replaced.
 func (k Kubectl) flags(args []string) ([]string, error) {
 	flags, server := []string{"--kubeconfig", k.Kubeconfig, "--context", k.Context}, k.Server
 	if slices.Contains(args, "--raw") && args[0] != "config" {
@@ -147,8 +144,7 @@ func (k Kubectl) Must(t *testing.T, args ...string) string {
 	return r.Stdout
 }
 
-// MustEventually repeats a command until it succeeds, as it does soon after a grant. Each process of a function learns
-// of it by itself.
+// MustEventually repeats a command until it succeeds. Each process of a function reads a new grant by itself.
 func (k Kubectl) MustEventually(t *testing.T, args ...string) string {
 	t.Helper()
 	var r Result
@@ -215,7 +211,7 @@ func (r Result) String() string {
 	return fmt.Sprintf("exit %d\n--- stdout\n%s--- stderr\n%s", r.Code, r.Stdout, r.Stderr)
 }
 
-// Kubectls returns the kubectl on PATH and the newest one, which is built with the clusters, by a name for subtests.
+// Kubectls returns the kubectl on PATH and the newest one, by a name for subtests.
 func Kubectls() map[string]string {
 	if Clusters.BuiltKubectl() == Clusters.Kubectl() {
 		return map[string]string{"PATH": Clusters.Kubectl()}
@@ -233,7 +229,7 @@ func WantText(t *testing.T, printed string, texts ...string) {
 	}
 }
 
-// CheckSameResult runs a command directly and through the gateway at once and compares exit codes and outputs. It
+// CheckSameResult runs a command directly and through the gateway at once, and compares exit codes and outputs. It
 // returns the gateway's result.
 func CheckSameResult(t *testing.T, bin string, d, g Kubectl, stdin string, args ...string) Result {
 	t.Helper()
@@ -263,7 +259,7 @@ func sortLines(s string) string {
 	return strings.Join(lines, "")
 }
 
-// variable are the parts in which two runs of one command may differ: ages, times, ids, addresses and generated names.
+// Two runs of one command may differ in these parts.
 var variable = []struct {
 	re   *regexp.Regexp
 	with string

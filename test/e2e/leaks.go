@@ -15,15 +15,13 @@ import (
 )
 
 var (
-	// Printed collects the output of the gateways, their functions, the command clusterpass, the rotation and the tests'
-	// own logs, and the standard error of kubectl.
+	// Printed collects all output: of gateways, functions, the command line, the rotation, and kubectl's standard error.
 	Printed = &waittest.Buffer{}
 	// Secrets are all secrets that the tests made. None may be in Printed.
 	Secrets leak.Book
 )
 
-// FindLeaks returns the origins of the secrets in a text. Without a text, or without Secrets, it returns a fault: that
-// would prove nothing.
+// FindLeaks returns the origins of the secrets in a text. An empty text, or no Secrets, is a failure, too.
 func FindLeaks(printed string) []string {
 	if printed == "" || Secrets.Empty() {
 		return []string{"nothing was printed, or nothing noted, so that this proves nothing"}
@@ -52,8 +50,7 @@ func NoteFiles(path string) {
 	})
 }
 
-// NoteSecretsManager adds the values of every version of every secret of an emulated AWS to Secrets, and returns their
-// number.
+// NoteSecretsManager adds all secrets of an emulated AWS to Secrets, and returns their number.
 func NoteSecretsManager(t *testing.T, url string) (n int) {
 	t.Helper()
 	manager := secretsmanager.NewFromConfig(mototest.Config(url))

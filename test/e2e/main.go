@@ -1,12 +1,8 @@
-// Package e2e is the harness of the end-to-end tests. It drives the gateway as users do: with the real kubectl, on real
-// clusters, and with functions that run as Lambda runs them.
-//
-// Each area of the product has a package of tests below this one. Such a package has two clusters and one gateway of
-// its own, so that areas run side by side. Main starts the clusters. Shared starts the gateway. Kubectl and Session run
-// kubectl, CLI the command clusterpass.
+// Package e2e is the harness of the end-to-end tests. They use the real kubectl, real clusters, and functions that run
+// as on Lambda. Each area has its own package below, with two clusters and a gateway, so that areas run in parallel.
 //
 // Invariants:
-//   - A test creates its objects in namespaces of NewNamespace, and deletes what is in no namespace.
+//   - A test creates its objects in namespaces of NewNamespace, and deletes cluster-scoped objects.
 //   - A test waits for conditions, never for a time.
 //   - Tests that run in parallel change neither registries nor API servers that other tests use.
 //   - Everything printed is searched for secrets when the tests end.
@@ -37,9 +33,8 @@ var Clusters *cluster.Set
 var options = cluster.Options{Clusters: []string{"member1", "member2"},
 	APIServerArgs: []string{"--enable-aggregator-routing=false"}}
 
-// Main runs the tests of an area on Clusters and exits. Call it from TestMain. The run fails if a test fails or the
-// shared gateway ends with an error. It also fails if an audit event is malformed or missing, or if the output shows a
-// secret.
+// Main runs the tests of an area on Clusters and exits. Call it from TestMain. It also checks the end of the shared
+// gateway, its audit log, and the output for secrets.
 func Main(m *testing.M) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(Printed, nil)))
 	code := cluster.Main(m, options, func(s *cluster.Set) {
@@ -55,7 +50,6 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// endShared stops the shared gateway. It returns the faults of its end, of its audit log and of the output.
 func endShared() error {
 	var errs []error
 	if shared != nil {
@@ -76,7 +70,6 @@ func endShared() error {
 	return errors.Join(errs...)
 }
 
-// callShared makes one request through the shared gateway.
 func callShared() error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", shared.Kubeconfig)
 	if err != nil {
@@ -95,8 +88,7 @@ func callShared() error {
 	return resp.Body.Close()
 }
 
-// checkAudit checks the audit log that functions and bridge write together: each event is whole, and each started
-// response has completed. It adds the log to the output that is searched for secrets.
+// checkAudit checks that each event is whole, and that each started response has completed. It adds the log to Printed.
 func checkAudit(g *Gateway) error {
 	data, err := os.ReadFile(filepath.Join(g.Dir, "audit.log"))
 	if err != nil {
@@ -113,7 +105,6 @@ func checkAudit(g *Gateway) error {
 		}
 		stages[e.Stage]++
 	}
-	// The gateway has ended, and so has every call and stream.
 	if stages[audit.ResponseComplete] < stages[audit.ResponseStarted] || stages[audit.ResponseComplete] == 0 ||
 		stages[audit.Panic] > 0 {
 		return fmt.Errorf("audit log: events by stage: %v", stages)

@@ -15,8 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
 
-// NewNamespace makes a namespace of the test's own in each of the named Clusters and returns its name. It returns when
-// pods can be created there. The namespace is deleted when the test ends, and its objects soon after.
+// NewNamespace returns a new namespace of the named Clusters, until the test ends. Pods can be created in it.
 func NewNamespace(t *testing.T, clusters ...string) string {
 	t.Helper()
 	members := make([]*cluster.Cluster, len(clusters))
@@ -56,7 +55,7 @@ func NewNamespaceIn(t *testing.T, members ...*cluster.Cluster) string {
 	return name
 }
 
-// deleteNamespace begins to delete a namespace after a test. A test may delete its own namespace, or stop the cluster.
+// deleteNamespace ignores errors, since a test may delete its own namespace, or stop the cluster.
 func deleteNamespace(t *testing.T, client kubernetes.Interface, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -65,8 +64,7 @@ func deleteNamespace(t *testing.T, client kubernetes.Interface, name string) {
 	}
 }
 
-// UniqueName returns a name for objects of the test, for example a namespace. No other test and no other run of this
-// test has it.
+// UniqueName returns a name that no other test and no other run of this test has.
 func UniqueName(t *testing.T) string {
 	name, _, _ := strings.Cut(t.Name(), "/")
 	name = strings.ToLower(strings.TrimPrefix(name, "Test"))

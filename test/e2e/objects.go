@@ -36,7 +36,7 @@ spec:
         image: idle
 `
 
-// WriteFile returns the path of a file with the content. The file is deleted when the test ends.
+// WriteFile returns the path of a file with the content, until the test ends.
 func WriteFile(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")

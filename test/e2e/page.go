@@ -12,8 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gateway"
 )
 
-// BrowserPage is a user with a web page: it has no client certificate and sets no header. Its token goes into
-// subprotocols of websockets.
+// BrowserPage is a user with a web page. It authenticates only by a token in subprotocols of websockets.
 type BrowserPage struct {
 	Gateway *Gateway
 	Issuer  *Issuer
@@ -26,8 +25,7 @@ type BrowserPage struct {
 // ConsoleOrigin is the origin whose pages the gateway of NewBrowserPage allows.
 const ConsoleOrigin = "https://console.example.com"
 
-// NewBrowserPage starts a gateway that accepts the tokens of an issuer, and makes a user who is administrator of
-// member1.
+// NewBrowserPage starts a gateway that accepts the tokens of an issuer, for an administrator of member1.
 func NewBrowserPage(t *testing.T) *BrowserPage {
 	t.Helper()
 	const user = "page"

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// StreamPods makes the named pods of streamPods in a new namespace of each cluster. It returns the namespace when the
-// pods are ready, and those that end have succeeded.
+// StreamPods makes the named pods of streamPods in a new namespace, and waits until they are ready or have succeeded.
 func StreamPods(t *testing.T, clusters []string, pods ...string) string {
 	t.Helper()
 	namespace := NewNamespace(t, clusters...)
@@ -36,7 +35,7 @@ func StreamPods(t *testing.T, clusters []string, pods ...string) string {
 	return namespace
 }
 
-// streamPods are pods by name. A pod whose name begins with finite- ends.
+// A pod whose name begins with finite- ends.
 var streamPods = map[string]string{
 	"shell": `
 apiVersion: v1
@@ -74,7 +73,6 @@ spec:
 `, "LETTER", letter)
 }
 
-// finite returns a pod that prints lines and succeeds.
 func finite(letter string, lines ...string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -88,8 +86,7 @@ spec:
 `, letter, strings.Join(lines, " "))
 }
 
-// CreatePods makes pods in a new namespace of all Members and returns the namespace when they are ready. Each cluster
-// has a pod "same" and one that is named after the cluster.
+// CreatePods makes ready pods in a new namespace of all Members: "same", and one that is named after the cluster.
 func CreatePods(t *testing.T) string {
 	t.Helper()
 	namespace := NewNamespace(t, Members...)
@@ -106,7 +103,6 @@ func CreatePods(t *testing.T) string {
 	return namespace
 }
 
-// podYAML is a pod with the format's name, namespace, label and text.
 const podYAML = `---
 apiVersion: v1
 kind: Pod

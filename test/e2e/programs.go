@@ -16,8 +16,8 @@ var (
 	builtMutex sync.Mutex
 )
 
-// Program builds the command of a package with the flags of make build-local, into dist/local, and returns its path. It
-// builds once for this process. Where make has built the program, the go command finds it up to date.
+// Program builds a command into dist/local, with the flags of make build-local, and returns its path. It builds once
+// for this process.
 func Program(t *testing.T, pkg, name string, flags ...string) string {
 	t.Helper()
 	root := repository(t)
@@ -54,7 +54,6 @@ func Program(t *testing.T, pkg, name string, flags ...string) string {
 	return path
 }
 
-// functionsDir builds the functions and returns the directory that a gateway runs them from.
 func functionsDir(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"control", "fleet", "proxy"} {
@@ -63,7 +62,6 @@ func functionsDir(t *testing.T) string {
 	return filepath.Join(repository(t), "dist", "local", "functions")
 }
 
-// repository returns the root of this checkout.
 func repository(t *testing.T) string {
 	t.Helper()
 	for dir, err := os.Getwd(); ; dir = filepath.Dir(dir) {

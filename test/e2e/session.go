@@ -126,8 +126,8 @@ func startCommand(t *testing.T, name string, command func(ctx context.Context) *
 	return s
 }
 
-// RunWith is Run with another kubectl and input. By websocket, older kubectls may discard bytes that arrive before they
-// have opened their streams. They report it, and RunWith repeats the command.
+// RunWith is Run with another kubectl and input. Older kubectls report lost bytes of websockets. RunWith then repeats
+// the command.
 func (k Kubectl) RunWith(t *testing.T, bin string, stdin io.Reader, args ...string) Result {
 	t.Helper()
 	r, err := k.tryWith(t.Context(), bin, stdin, args)
@@ -168,7 +168,6 @@ func (k Kubectl) tryWith(ctx context.Context, bin string, stdin io.Reader, args 
 	}
 }
 
-// rewind seeks to the beginning of an input that can be sought.
 func rewind(stdin io.Reader) error {
 	if again, ok := stdin.(io.Seeker); ok {
 		_, err := again.Seek(0, io.SeekStart)
@@ -177,7 +176,7 @@ func rewind(stdin io.Reader) error {
 	return nil
 }
 
-// PortForward starts kubectl port-forward to a port of the pod shell in a namespace, and returns its local address.
+// PortForward starts kubectl port-forward to a port of the pod shell, and returns its local address.
 func PortForward(t *testing.T, k Kubectl, bin, namespace string, port int) (*Session, string) {
 	t.Helper()
 	s := k.Start(t, bin, "-n", namespace, "port-forward", "shell", fmt.Sprintf(":%d", port))

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// EchoServer sends each connection its own bytes back, until the client closes its half. It returns the port.
+// EchoServer returns the port of a server that echoes each connection until the client closes its half.
 func EchoServer(t *testing.T) int {
 	t.Helper()
 	return ServeTCP(t, func(c net.Conn) { _, _ = io.Copy(c, c) })

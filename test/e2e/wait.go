@@ -13,7 +13,7 @@ import (
 // Patience bounds every wait of these tests. It is much longer than any step needs.
 const Patience = waittest.Patience
 
-// WaitForValue waits until get returns want. A failure names the last value.
+// WaitForValue waits until get returns want.
 func WaitForValue(t *testing.T, want string, get func() string) {
 	t.Helper()
 	waittest.UntilNoError(t, "wait for a value", func(context.Context) error {
@@ -26,8 +26,7 @@ func WaitForValue(t *testing.T, want string, get func() string) {
 
 var errNotYet = errors.New("the condition does not hold")
 
-// Within waits until ok returns true and reports whether it did so within Patience. Use it where the test prints its
-// own failure.
+// Within reports whether ok returns true within Patience. Use it where the test prints its own failure.
 func Within(t *testing.T, ok func() bool) bool {
 	t.Helper()
 	return waittest.Poll(context.WithoutCancel(t.Context()), func(context.Context) error {
@@ -38,6 +37,5 @@ func Within(t *testing.T, ok func() bool) bool {
 	}) == nil
 }
 
-// Idle lets a time pass in which nothing happens, for tests of what survives that time. No other condition can replace
-// it.
+// Idle waits for d. It is for tests of streams that must survive silence, which no other condition can replace.
 func Idle(d time.Duration) { <-time.After(d) }

@@ -11,10 +11,9 @@ import (
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
 )
 
-// initialEventsEnd is the annotation of the bookmark behind the initial events.
 const initialEventsEnd = "k8s.io/initial-events-end"
 
-// compareBeginnings compares watches that begin without a version: with all objects, or with later events alone.
+// compareBeginnings compares watches that begin without a version, with all objects or only with later events.
 func (r *runner) compareBeginnings(ctx context.Context) error {
 	for i, withObjects := range []bool{false, true} {
 		s, f := r.selection(generate.Pick(r.src, customKinds)), generate.Pick(r.src, forms)
@@ -41,8 +40,8 @@ func (r *runner) compareBeginnings(ctx context.Context) error {
 	return nil
 }
 
-// compareBeginning watches, and creates and deletes an object of that name in each cluster. The watch must have nothing
-// else, beside the objects that exist before.
+// compareBeginning creates and deletes an object in each cluster. The watch must have no other events, except of
+// objects that exist before.
 func (r *runner) compareBeginning(ctx context.Context, s selection, f form, withObjects bool, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, waittest.Patience)
 	defer cancel()
@@ -82,7 +81,7 @@ func (r *runner) compareBeginning(ctx context.Context, s selection, f form, with
 	return nil
 }
 
-// writeBeside creates and deletes an object in a cluster, and wants exactly the events of that.
+// writeBeside creates and deletes an object in a cluster, and expects exactly those events.
 func (r *runner) writeBeside(ctx context.Context, s selection, m *member, name string, events *beginning) error {
 	namespace := s.namespace
 	if s.kind.isNamespaced && namespace == "" {
@@ -120,14 +119,12 @@ func (r *runner) writeBeside(ctx context.Context, s selection, m *member, name s
 	return nil
 }
 
-// beginning is a watch without a version, as far as it was read.
 type beginning struct {
 	lines *bufio.Reader
 	form  form
 	state state
 }
 
-// read returns the next event.
 func (b *beginning) read() (watchEvent, error) {
 	line, err := b.lines.ReadBytes('\n')
 	if err != nil {
@@ -143,7 +140,6 @@ func (b *beginning) read() (watchEvent, error) {
 	return e, nil
 }
 
-// next returns the next event of an object.
 func (b *beginning) next() (watchEvent, error) {
 	for {
 		if e, err := b.read(); err != nil || e.Type != "BOOKMARK" {

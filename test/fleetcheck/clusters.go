@@ -30,7 +30,6 @@ import (
 // fleetDeadline is how long the gateway waits for a cluster that does not answer.
 const fleetDeadline = 5 * time.Second
 
-// member is one cluster of the fleet.
 type member struct {
 	name       string
 	cluster    *cluster.Cluster
@@ -39,7 +38,6 @@ type member struct {
 	registered bool
 }
 
-// world is the clusters and a gateway that serves them.
 type world struct {
 	set       *cluster.Set
 	members   []*member
@@ -81,7 +79,6 @@ func newWorld(ctx context.Context, n int, progress io.Writer) (*world, error) {
 	return w, nil
 }
 
-// startGateway runs the local program in this process, with all clusters registered.
 func (w *world) startGateway(ctx context.Context) error {
 	pass := filepath.Join(w.dir, "pass")
 	cfg := &server.Config{
@@ -116,7 +113,6 @@ func (w *world) startGateway(ctx context.Context) error {
 	return errors.Join(secErr, objErr)
 }
 
-// root returns the URL of the gateway's root.
 func root(owner *rest.Config) string {
 	for i := len("https://"); i < len(owner.Host); i++ {
 		if owner.Host[i] == '/' {
@@ -126,7 +122,6 @@ func root(owner *rest.Config) string {
 	return owner.Host
 }
 
-// register adds a cluster to the gateway, which runs.
 func (w *world) register(ctx context.Context, m *member) error {
 	_, err := w.registrar.Register(ctx, registration.Request{
 		Name: m.name, Kubeconfig: secrets.NewValue(m.cluster.Kubeconfig()), Replace: true,
@@ -134,7 +129,7 @@ func (w *world) register(ctx context.Context, m *member) error {
 	return errors.Join(err, w.noteIDs(ctx))
 }
 
-// noteIDs notes by which numbers the fleet's versions name the registered clusters.
+// noteIDs records the numbers of the registered clusters in the fleet's versions.
 func (w *world) noteIDs(ctx context.Context) error {
 	for _, m := range w.members {
 		o, err := w.registrar.Objects.Get(ctx, clusterv1alpha1.Prefix+m.name)
@@ -148,7 +143,7 @@ func (w *world) noteIDs(ctx context.Context) error {
 	return nil
 }
 
-// ownVersions returns each cluster's own version in a version of the fleet. It returns none of another version.
+// ownVersions returns each cluster's own version in a version of the fleet, and nil for other versions.
 func (w *world) ownVersions(version string) map[string]string {
 	if !cursor.Composite(version) {
 		return nil
@@ -166,7 +161,6 @@ func (w *world) ownVersions(version string) map[string]string {
 	return own
 }
 
-// warnings returns the last warnings and errors in the gateway's log.
 func (w *world) warnings() string {
 	const maxLines = 20
 	var lines []string
@@ -178,7 +172,6 @@ func (w *world) warnings() string {
 	return strings.Join(lines[max(0, len(lines)-maxLines):], "")
 }
 
-// close ends the gateway and the clusters, and removes their data.
 func (w *world) close() error {
 	w.stop()
 	err := <-w.ended

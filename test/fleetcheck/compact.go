@@ -16,7 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
 
-// compact removes the history of a cluster from its etcd, by etcd's gateway for JSON, on its socket.
+// compact removes a cluster's history by etcd's gateway for JSON, on its socket.
 func compact(ctx context.Context, set *cluster.Set, m *member) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -14,22 +14,19 @@ import (
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
 )
 
-// sourceAnnotation names the cluster of an object that the fleet returns.
 const sourceAnnotation = "resource.karmada.io/cached-from-cluster"
 
-// form is a URL prefix of the fleet.
 type form struct {
 	prefix      string
 	isQualified bool // every name in an answer is name@cluster
 }
 
-// forms are all URL prefixes of the fleet.
 var forms = []form{
 	{"/fleet", false}, {"/fleet/@", true}, {"/bridge/fleet", false}, {"/bridge/fleet/@", true},
 	{"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", false},
 }
 
-// shown is what the fleet documents to change in an object of a cluster.
+// shown describes the documented changes of the fleet to an object of a cluster.
 type shown struct {
 	kind               kind
 	cluster            string
@@ -37,7 +34,6 @@ type shown struct {
 	qualifiesNamespace bool // the namespace is namespace@cluster
 }
 
-// name returns what the fleet calls an object.
 func (s shown) name(own string) string {
 	if s.isQualified || readsAsQualified(own) {
 		return own + "@" + s.cluster
@@ -45,13 +41,12 @@ func (s shown) name(own string) string {
 	return own
 }
 
-// readsAsQualified reports whether an object's own name has the form name@cluster.
 func readsAsQualified(own string) bool {
 	i := strings.LastIndexByte(own, '@')
 	return i > 0 && route.ValidClusterName(own[i+1:]) == nil
 }
 
-// of returns a copy of a cluster's object as the fleet shows it.
+// of returns a copy of a cluster's object as the fleet returns it.
 func (s shown) of(object map[string]any) map[string]any {
 	o := generate.Clone(object)
 	if details, ok := o["details"].(map[string]any); ok && o["kind"] == "Status" { // the answer to a deletion
@@ -92,8 +87,8 @@ func (s shown) of(object map[string]any) map[string]any {
 	return o
 }
 
-// withoutVersion returns a copy without the resourceVersion, which events have of the whole fleet. The copy has no kind
-// either, since items of a list lack it.
+// withoutVersion returns a copy without the resourceVersion, which is the fleet's in events, and without the kind,
+// which items of a list lack.
 func withoutVersion(object map[string]any) map[string]any {
 	o := maps.Clone(object)
 	delete(o, "kind")
@@ -106,14 +101,14 @@ func withoutVersion(object map[string]any) map[string]any {
 	return o
 }
 
-// timestamp matches the times in JSON that API servers write. Some kinds have them in other fields than metadata.
+// Some kinds have times in other fields than metadata.
 var timestamp = regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"`)
 
-// recent is how old a time is at most that an API server wrote in this run. Generated times are older.
+// recent is the maximum age of times that an API server wrote in this run. Generated times are older.
 const recent = 7 * 24 * time.Hour
 
-// comparable returns the object of one of two equal writes without the fields that differ in any two objects. These are
-// its name, its UID, its version, times, and addresses that the cluster assigned.
+// comparable removes the fields in which the objects of two equal writes differ: name, UID, version, times and assigned
+// addresses.
 func comparable(object map[string]any, name string) (map[string]any, error) {
 	text, err := json.Marshal(object)
 	if err != nil {
@@ -159,12 +154,10 @@ func comparable(object map[string]any, name string) (map[string]any, error) {
 	return o, nil
 }
 
-// objectKey names an object of the fleet in lists and states.
 type objectKey struct{ cluster, namespace, name string }
 
 func (k objectKey) String() string { return k.namespace + "/" + k.name + "@" + k.cluster }
 
-// keyOf returns the key of an object as a cluster has it.
 func keyOf(cluster string, o map[string]any) objectKey {
 	m, _ := o["metadata"].(map[string]any)
 	namespace, _ := m["namespace"].(string)
@@ -184,7 +177,6 @@ func shownKeyOf(o map[string]any, f form) objectKey {
 	return k
 }
 
-// state maps objects to what is known of them.
 type state map[objectKey]map[string]any
 
 // compareStates describes how got differs from want. Versions count if exact.

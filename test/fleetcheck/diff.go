@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// maxDifferences bounds the lines of diff.
 const maxDifferences = 20
 
 // diff describes where the JSON value got differs from want, "" if it does not. Its time is linear, however deep the
@@ -58,7 +57,6 @@ func fieldDifferences(lines *[]string, path string, want, got map[string]any) {
 	}
 }
 
-// show returns the beginning of a value as JSON.
 func show(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {

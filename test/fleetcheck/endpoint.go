@@ -14,13 +14,11 @@ import (
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
 )
 
-// callTimeout bounds one request. A write through the fleet may last 75 s.
+// A write through the fleet may last 75 s.
 const callTimeout = 2 * time.Minute
 
-// maxAnswer bounds a response.
 const maxAnswer = 256 << 20
 
-// endpoint is an API server or the gateway, with a client that may do everything there.
 type endpoint struct {
 	client *http.Client
 	root   string
@@ -33,7 +31,6 @@ func newEndpoint(cfg *rest.Config, root string) (endpoint, error) {
 	return endpoint{client, root}, err
 }
 
-// request is one call. The zero content type means JSON.
 type request struct {
 	method, path string
 	contentType  string
@@ -41,14 +38,13 @@ type request struct {
 	body         []byte
 }
 
-// answer is a response that was read whole.
 type answer struct {
 	code   int
 	header http.Header
 	body   []byte
 }
 
-// do makes a call and reads the response. It returns an error only if there is no whole response.
+// do returns an error only if there is no whole response.
 func (e endpoint) do(ctx context.Context, r request) (*answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -84,10 +80,8 @@ func (e endpoint) open(ctx context.Context, r request) (*http.Response, error) {
 	return e.client.Do(req)
 }
 
-// isSuccess reports whether the code is below 300.
 func (a *answer) isSuccess() bool { return a.code < http.StatusMultipleChoices }
 
-// object decodes the response.
 func (a *answer) object() (map[string]any, error) {
 	o := map[string]any{}
 	if err := generate.Decode(a.body, &o); err != nil {
@@ -96,7 +90,7 @@ func (a *answer) object() (map[string]any, error) {
 	return o, nil
 }
 
-// status decodes an error. It fails if the response is no metav1.Status with the code of the response.
+// status returns an error if the response is no metav1.Status with the code of the response.
 func (a *answer) status() (*metav1.Status, error) {
 	var s metav1.Status
 	if err := generate.Decode(a.body, &s); err != nil {
@@ -108,7 +102,6 @@ func (a *answer) status() (*metav1.Status, error) {
 	return &s, nil
 }
 
-// head returns the beginning of a text for a message.
 func head(text []byte) string {
 	const most = 600
 	if len(text) > most {

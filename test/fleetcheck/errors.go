@@ -45,7 +45,6 @@ var refused = []struct {
 		method: "POST", path: "/api/v1/namespaces/fleetcheck/configmaps", body: []byte(`{"apiVersion": "v1", `)}},
 }
 
-// compareErrors checks that each refusal is a Status with the documented code, at every form of the fleet.
 func (r *runner) compareErrors(ctx context.Context) error {
 	for _, one := range refused {
 		f := generate.Pick(r.src, forms)

@@ -13,17 +13,16 @@ import (
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
 )
 
-// fault is a disturbance of a cluster.
 type fault struct {
 	name       string
 	isDowntime bool // the cluster does not answer between begin and end
-	// answersReads reports whether the API server answers some reads from its cache all the same.
+	// answersReads reports whether the API server still answers some reads from its cache.
 	answersReads bool
 	begin, end   func(ctx context.Context, r *runner, m *member) error
 }
 
-// changeMembership removes or adds a cluster, and waits until every part of the gateway uses the registered clusters of
-// now. No response shows which ones a part has cached, so only the age of the caches is certain.
+// changeMembership waits until every part of the gateway uses the changed clusters. No response shows a part's cached
+// clusters, so only the age of its cache is certain.
 func (r *runner) changeMembership(ctx context.Context, change func() error) error {
 	r.epoch.isChanging.Store(true)
 	defer r.epoch.isChanging.Store(false)
@@ -37,10 +36,9 @@ func (r *runner) changeMembership(ctx context.Context, change func() error) erro
 	return r.settle(ctx)
 }
 
-// none does nothing.
 func none(context.Context, *runner, *member) error { return nil }
 
-// faults are all disturbances of a cluster. A run of several rounds uses each before it repeats one.
+// A run of several rounds uses each fault before it repeats one.
 var faults = []fault{
 	{"kill the API server", true, false,
 		func(ctx context.Context, _ *runner, m *member) error { return m.cluster.Kill(ctx, cluster.APIServer) },
@@ -74,10 +72,9 @@ var faults = []fault{
 		func(ctx context.Context, _ *runner, m *member) error { return m.cluster.Resume(ctx, cluster.Etcd) }},
 }
 
-// writesPerFault is how many pairs of writes come while a cluster is disturbed.
 const writesPerFault = 4
 
-// disturb disturbs one cluster, writes to the others, and compares what the fleet documents for that time.
+// disturb writes to the other clusters during a fault, and compares the documented behaviour.
 func (r *runner) disturb(ctx context.Context, round int) error {
 	first := generate.New(r.seed, 0).IntN(len(faults)) // decides for the whole run
 	f, m := faults[(first+round)%len(faults)], generate.Pick(r.src, r.members)
@@ -98,7 +95,6 @@ func (r *runner) disturb(ctx context.Context, round int) error {
 	return nil
 }
 
-// whileDisturbed writes, and compares lists and errors.
 func (r *runner) whileDisturbed(ctx context.Context, f fault, m *member) error {
 	for range writesPerFault {
 		r.begin()
@@ -137,7 +133,7 @@ func (r *runner) whileDisturbed(ctx context.Context, f fault, m *member) error {
 	return nil
 }
 
-// writeConfigMap creates a pair of config maps in a cluster that answers, by a name that no other cluster is asked for.
+// writeConfigMap creates a pair of config maps in a cluster that answers, by a name that is unique to it.
 func (r *runner) writeConfigMap(ctx context.Context) error {
 	i := slices.IndexFunc(r.kinds, func(k kind) bool { return k.gvk == configMap })
 	p := r.newPair(r.kinds[i])

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// TestFleetAnswersAsItsClusters fails if the fleet changes, loses or invents an object, or leaves a watch without an
-// event. Clusters are killed, frozen, compacted, removed and added meanwhile. It lasts a minute and has a fixed seed,
-// so that it cannot fail by an unlucky one. CLUSTERPASS_SOAK sets another duration, and the seed is random then.
+// TestFleetAnswersAsItsClusters: the fleet must not change, lose or invent an object or event while clusters fail. A
+// fixed seed makes the test repeatable. CLUSTERPASS_SOAK sets another duration and a random seed.
 func TestFleetAnswersAsItsClusters(t *testing.T) {
 	duration, err := time.ParseDuration(cmp.Or(os.Getenv("CLUSTERPASS_SOAK"), "1m"))
 	if err != nil {

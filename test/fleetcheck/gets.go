@@ -12,7 +12,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
 )
 
-// compareGets compares each pair's object by name@cluster, and some by namespace@cluster, with the cluster's.
 func (r *runner) compareGets(ctx context.Context) error {
 	for _, p := range r.pairs {
 		if !p.member.registered {
@@ -52,7 +51,6 @@ func (r *runner) compareGets(ctx context.Context) error {
 	return nil
 }
 
-// read repeats a GET while a slow cluster makes it fail.
 func (r *runner) read(ctx context.Context, path string) (got *answer, err error) {
 	err = waittest.Poll(ctx, func(ctx context.Context) error {
 		if got, err = r.gateway.do(ctx, request{method: "GET", path: path}); err != nil {
@@ -112,7 +110,6 @@ func (r *runner) compareBareNames(ctx context.Context) error {
 	return nil
 }
 
-// countObjects returns how many registered clusters have an object.
 func (r *runner) countObjects(ctx context.Context, k kind, namespace, name string) (int, error) {
 	n := 0
 	for _, m := range r.members {
@@ -127,7 +124,7 @@ func (r *runner) countObjects(ctx context.Context, k kind, namespace, name strin
 	return n, nil
 }
 
-// compareBareWrites checks that a deletion and a patch by a name alone are refused, whichever clusters have the object.
+// compareBareWrites expects a refusal of a deletion and a patch by a name alone.
 func (r *runner) compareBareWrites(ctx context.Context, path string, have int) error {
 	want := []int{http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusConflict}[min(have, 2)]
 	for _, req := range []request{

@@ -15,7 +15,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// kind is a resource whose objects are written.
 type kind struct {
 	gvk          schema.GroupVersionKind
 	resource     string
@@ -23,7 +22,7 @@ type kind struct {
 	isCustom     bool
 }
 
-// harmful are kinds whose objects change how an API server answers for others, so that pairs of writes would differ.
+// Objects of harmful kinds change the responses to other requests, so that pairs of writes would differ.
 var harmful = []string{
 	"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy",
 	"MutatingAdmissionPolicy",
@@ -31,10 +30,8 @@ var harmful = []string{
 	"ServiceCIDR", "IPAddress", "ResourceQuota", "LimitRange", "APIService", "StorageVersion", "Namespace",
 }
 
-// customGroup is the API group of the custom resources.
 const customGroup = "fleetcheck.example"
 
-// customKinds have any content.
 var customKinds = []kind{
 	{schema.GroupVersionKind{Group: customGroup, Version: "v1", Kind: "Thing"}, "things", true, true},
 	{schema.GroupVersionKind{Group: customGroup, Version: "v1", Kind: "World"}, "worlds", false, true},
@@ -68,7 +65,6 @@ func typedKinds(m *member) ([]kind, error) {
 	return kinds, nil
 }
 
-// collection returns the path of all objects, or of those in a namespace.
 func (k kind) collection(namespace string) string {
 	path := "/apis/" + k.gvk.Group + "/" + k.gvk.Version
 	if k.gvk.Group == "" {
@@ -80,10 +76,9 @@ func (k kind) collection(namespace string) string {
 	return path + "/" + k.resource
 }
 
-// object returns the path of one object.
 func (k kind) object(namespace, name string) string { return k.collection(namespace) + "/" + name }
 
-// customDefinition is a CustomResourceDefinition whose objects may have any fields.
+// Objects of customDefinition may have any fields.
 const customDefinition = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
  "metadata": {"name": "%[1]s.%[2]s"}, "spec": {"group": "%[2]s", "scope": "%[3]s",
  "names": {"plural": "%[1]s", "singular": "%[4]s", "kind": "%[5]s", "listKind": "%[5]sList"},
@@ -116,7 +111,6 @@ func defineCustomKinds(ctx context.Context, m *member) error {
 	return nil
 }
 
-// wantCode fails if a GET does not have that code.
 func wantCode(ctx context.Context, e endpoint, path string, code int) error {
 	a, err := e.do(ctx, request{method: "GET", path: path})
 	if err == nil && a.code != code {

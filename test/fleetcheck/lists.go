@@ -12,7 +12,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
 )
 
-// list is a list that was read whole.
 type list struct {
 	state    state
 	version  string
@@ -20,7 +19,6 @@ type list struct {
 	warnings []string
 }
 
-// refusal is an error that a server answered.
 type refusal struct {
 	request string
 	answer  *answer
@@ -30,12 +28,11 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("%s: code %d: %s", r.request, r.answer.code, head(r.answer.body))
 }
 
-// listFleet reads a list of the fleet. Keys are as the clusters have the objects, the objects as the fleet shows them.
+// listFleet returns keys as the clusters have the objects, and objects as the fleet shows them.
 func (r *runner) listFleet(ctx context.Context, path string, f form) (*list, error) {
 	return readList(ctx, r.gateway, path, func(o map[string]any) objectKey { return shownKeyOf(o, f) })
 }
 
-// listDirect reads a list of one cluster.
 func listDirect(ctx context.Context, m *member, path string) (*list, error) {
 	return readList(ctx, m.direct, path, func(o map[string]any) objectKey { return keyOf(m.name, o) })
 }
@@ -70,7 +67,6 @@ func readList(ctx context.Context, e endpoint, path string, key func(o map[strin
 	return l, nil
 }
 
-// selection is which objects are listed or watched.
 type selection struct {
 	kind      kind
 	namespace string // "" for all
@@ -78,7 +74,7 @@ type selection struct {
 	clusters  []string
 }
 
-// selection chooses what to list. Objects that no run wrote are never selected.
+// selection never selects objects that no run wrote.
 func (r *runner) selection(k kind) selection {
 	s := selection{kind: k, selector: generate.Label}
 	if k.isNamespaced && r.src.Chance(2) {
@@ -97,7 +93,6 @@ func (r *runner) selection(k kind) selection {
 	return s
 }
 
-// path returns the path and query of a list, without the prefix of the fleet.
 func (s selection) path(more url.Values, atFleet bool) string {
 	query := url.Values{"labelSelector": {s.selector}}
 	if atFleet && len(s.clusters) > 0 {
@@ -109,18 +104,15 @@ func (s selection) path(more url.Values, atFleet bool) string {
 	return s.kind.collection(s.namespace) + "?" + query.Encode()
 }
 
-// String implements fmt.Stringer.
 func (s selection) String() string { return s.path(nil, true) }
 
-// includes reports whether the selection covers a member.
 func (s selection) includes(m *member) bool {
 	return m.registered && (len(s.clusters) == 0 || slices.Contains(s.clusters, m.name))
 }
 
-// hasMember reports whether the selection covers any registered cluster.
 func (r *runner) hasMember(s selection) bool { return slices.ContainsFunc(r.members, s.includes) }
 
-// union returns what the direct lists of all clusters that are not down have, as the fleet shows it.
+// union returns the objects of all clusters that are not down, as the fleet shows them.
 func (r *runner) union(ctx context.Context, s selection, f form) (state, error) {
 	all := state{}
 	for _, m := range r.members {
@@ -138,7 +130,7 @@ func (r *runner) union(ctx context.Context, s selection, f form) (state, error) 
 	return all, nil
 }
 
-// someKinds returns kinds to compare: custom ones, and some of those of which objects were written.
+// someKinds returns custom kinds, and n kinds of written objects.
 func (r *runner) someKinds(n int) []kind {
 	kinds := slices.Clone(customKinds)
 	for range n {
@@ -151,7 +143,6 @@ func (r *runner) someKinds(n int) []kind {
 	return kinds
 }
 
-// compareLists compares lists at rest with the union of the direct lists.
 func (r *runner) compareLists(ctx context.Context) error {
 	for _, k := range r.someKinds(6) {
 		s, f := r.selection(k), generate.Pick(r.src, forms)
@@ -166,8 +157,7 @@ func (r *runner) compareLists(ctx context.Context) error {
 	return nil
 }
 
-// atRest repeats a comparison that a slow cluster disturbed: one that was left out with a warning or an error, or
-// whose objects changed meanwhile. Any other difference fails at once.
+// atRest repeats a comparison if a cluster was slow or objects changed meanwhile. Any other difference fails at once.
 func (r *runner) atRest(
 	ctx context.Context, s selection, f form, compare func(ctx context.Context, want state) error,
 ) error {
@@ -197,7 +187,7 @@ func (r *runner) atRest(
 	return err
 }
 
-// compareList compares one list. Warnings are expected of the clusters that are down.
+// compareList expects warnings about the clusters that are down.
 func (r *runner) compareList(ctx context.Context, s selection, f form, down []*member) error {
 	return r.atRest(ctx, s, f, func(ctx context.Context, want state) error {
 		l, err := r.listFleet(ctx, f.prefix+s.path(nil, true), f)
@@ -214,7 +204,7 @@ func (r *runner) compareList(ctx context.Context, s selection, f form, down []*m
 	})
 }
 
-// wantWarnings fails if a cluster that is down is left out without a warning. A warning about another one is slowness.
+// wantWarnings fails if a cluster that is down is omitted without a warning. A warning about another one is slowness.
 func (r *runner) wantWarnings(warnings []string, s selection, down []*member) error {
 	text := strings.Join(warnings, "\n")
 	for _, m := range r.members {

@@ -1,7 +1,5 @@
-// Command fleetcheck compares the fleet with its clusters. It sends random writes through the fleet and the same writes
-// to the clusters directly. It compares lists, pages, watches and errors, while it disturbs the clusters.
-//
-// Read run.go first, then compare.go, which states what the fleet changes in an object.
+// Command fleetcheck sends random writes through the fleet and the same writes to the clusters directly. It compares
+// lists, pages, watches and errors, while it disturbs the clusters. Read run.go first, then compare.go.
 //
 // Invariants:
 //   - Every random decision comes from the seed. Each operation has a stream of its own, so that timing changes none.

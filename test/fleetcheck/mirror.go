@@ -25,17 +25,14 @@ type write struct {
 	subresource string // with its slash
 	query       url.Values
 	contentType string
-	// body returns the body for an object of that name and namespace.
-	body func(name, namespace string) ([]byte, error)
+	body        func(name, namespace string) ([]byte, error)
 }
 
-// String implements fmt.Stringer.
 func (w *write) String() string {
 	return fmt.Sprintf("%s %v%s by %v below %s as %s %s",
 		w.method, w.pair, w.subresource, w.at, w.form.prefix, w.contentType, w.query.Encode())
 }
 
-// request builds the request for one object of the pair.
 func (w *write) request(prefix, name, namespace string) (request, error) {
 	path := w.pair.kind.object(namespace, name)
 	if w.isCreate {
@@ -78,8 +75,8 @@ func (r *runner) mirror(ctx context.Context, w *write) (*answer, error) {
 	return want, nil
 }
 
-// send sends a write through the fleet. It repeats a write that the fleet refused before it began, since a cluster was
-// slow. An error that came at once, or of a write that was done, is a fault.
+// send repeats a write that the fleet refused because of a slow cluster. An error that came at once, or of a write that
+// was stored, is a fault.
 func (r *runner) send(ctx context.Context, w *write, through request) (*answer, error) {
 	var got *answer
 	var fault error
@@ -104,7 +101,7 @@ func (r *runner) send(ctx context.Context, w *write, through request) (*answer, 
 	return got, errors.Join(fault, err)
 }
 
-// version returns the resourceVersion of the pair's object in its cluster; a code where there is none.
+// version returns the resourceVersion of the pair's object in its cluster, or a status code.
 func (r *runner) version(ctx context.Context, p *pair) string {
 	a, err := p.member.direct.do(ctx, request{method: "GET", path: p.kind.object(p.namespace, p.name)})
 	if err != nil {
@@ -119,7 +116,6 @@ func (r *runner) version(ctx context.Context, p *pair) string {
 	return version
 }
 
-// compareAnswers compares the answers to the same write.
 func (r *runner) compareAnswers(w *write, want, got *answer) error {
 	if want.code != got.code {
 		return fmt.Errorf("the fleet answers %d, the cluster %d\nfleet: %s\ncluster: %s",
@@ -131,7 +127,7 @@ func (r *runner) compareAnswers(w *write, want, got *answer) error {
 	return r.compareObjects(w.pair, w.pair.shownAs(w.at, w.form), want, got)
 }
 
-// compareObjects compares what the fleet answers for a pair with what the cluster answers for its twin.
+// compareObjects compares the fleet's answer for a pair with the cluster's answer for its twin.
 func (r *runner) compareObjects(p *pair, as shown, want, got *answer) error {
 	w, err := want.object()
 	if err != nil {

@@ -12,10 +12,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
 )
 
-// errExpired is a continue token that is not valid any more.
 var errExpired = errors.New("the continue token has expired")
 
-// comparePages compares pages with the clusters: at rest, and while objects are written between two pages.
 func (r *runner) comparePages(ctx context.Context) error {
 	for _, k := range r.someKinds(2) {
 		s, f := r.selection(k), generate.Pick(r.src, forms)
@@ -41,7 +39,6 @@ func (r *runner) comparePages(ctx context.Context) error {
 	return r.compareMovingPages(ctx)
 }
 
-// limits chooses the sizes of pages, which the client changes from page to page.
 func (r *runner) limits() []int {
 	var limits []int
 	for range 4 {
@@ -50,7 +47,7 @@ func (r *runner) limits() []int {
 	return limits
 }
 
-// pages reads a list in pages of those limits and calls between after each but the last.
+// pages calls between after each page but the last.
 func (r *runner) pages(ctx context.Context, s selection, f form, limits []int, between func() error) (state, error) {
 	all, token := state{}, ""
 	for page := 0; ; page++ {
@@ -87,8 +84,8 @@ func (r *runner) pages(ctx context.Context, s selection, f form, limits []int, b
 	}
 }
 
-// compareMovingPages writes between pages. The pages show one moment of each cluster: the beginning, or the
-// moment after one of the writes.
+// compareMovingPages writes between pages. The pages must show each cluster at one moment: the beginning, or after one
+// of the writes.
 func (r *runner) compareMovingPages(ctx context.Context) error {
 	s := selection{kind: generate.Pick(r.src, customKinds), selector: generate.Label}
 	f, limits := generate.Pick(r.src, forms), []int{1 + r.src.IntN(8)}
@@ -142,7 +139,6 @@ func (r *runner) compareMovingPages(ctx context.Context) error {
 	return nil
 }
 
-// part returns the objects of one cluster.
 func part(all state, cluster string) state {
 	own := maps.Clone(all)
 	maps.DeleteFunc(own, func(k objectKey, _ map[string]any) bool { return k.cluster != cluster })

@@ -20,18 +20,17 @@ type pair struct {
 	token      string // part of both names, and of no generated text
 }
 
-// String implements fmt.Stringer.
 func (p *pair) String() string {
 	return fmt.Sprintf("%s %s/%s@%s", p.kind.resource, p.namespace, p.name, p.member.name)
 }
 
-// nameTokens begin the names of a pair. They have one length, so that both texts are of one length.
+// Both tokens have the same length, so that both texts do, too.
 const nameToken, twinToken = "thing", "twins"
 
-// namesOfKind is how many names a kind has, so that several clusters have objects of one name.
+// There are few names, so that several clusters have objects of one name.
 const namesOfKind = 12
 
-// newPair chooses a cluster that answers, and names for a pair. It returns nil if the names are in use.
+// newPair returns nil if the names are in use.
 func (r *runner) newPair(k kind) *pair {
 	p := &pair{kind: k, member: r.healthyMember()}
 	if p.member == nil {
@@ -55,10 +54,8 @@ func (r *runner) newPair(k kind) *pair {
 	return p
 }
 
-// twinToken returns the token of the twin's name.
 func (p *pair) twinToken() string { return strings.Replace(p.token, nameToken, twinToken, 1) }
 
-// healthyMember chooses a registered cluster that is not down; nil if there is none.
 func (r *runner) healthyMember() *member {
 	var healthy []*member
 	for _, m := range r.members {
@@ -72,7 +69,6 @@ func (r *runner) healthyMember() *member {
 	return generate.Pick(r.src, healthy)
 }
 
-// healthyPair chooses a pair whose cluster answers; nil if there is none.
 func (r *runner) healthyPair() *pair {
 	var healthy []*pair
 	for _, p := range r.pairs {
@@ -95,7 +91,6 @@ const (
 	byAnnotation                  // annotation of the object that is created
 )
 
-// String implements fmt.Stringer.
 func (p placement) String() string { return []string{"name", "namespace", "annotation"}[p] }
 
 // place chooses how a request for a pair names the cluster, and the form of the fleet.
@@ -116,7 +111,6 @@ func (r *runner) place(p *pair, isCreate bool) (placement, form) {
 	return byName, f
 }
 
-// names returns the name and the namespace of the pair's object in requests to the fleet.
 func (p *pair) names(at placement) (name, namespace string) {
 	switch at {
 	case byName:
@@ -127,7 +121,6 @@ func (p *pair) names(at placement) (name, namespace string) {
 	return p.name, p.namespace
 }
 
-// shownAs returns what the fleet changes in its answer.
 func (p *pair) shownAs(at placement, f form) shown {
 	return shown{
 		kind: p.kind, cluster: p.member.name,

@@ -62,7 +62,6 @@ var references = sync.OnceValues(func() ([]reference, error) {
 	return rows, nil
 })
 
-// withReferences returns the kinds that have rows of their own in the table.
 func withReferences(kinds []kind) ([]kind, error) {
 	rows, err := references()
 	return slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool {
@@ -70,7 +69,6 @@ func withReferences(kinds []kind) ([]kind, error) {
 	}), err
 }
 
-// checkout returns the directory of the project's sources, which is the working directory or one above.
 func checkout() (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {
@@ -85,8 +83,8 @@ func checkout() (string, error) {
 	return "", err
 }
 
-// rewriteReferences replaces the texts at the references of a kind, in place. Those in metadata count if wanted; the
-// name and the namespace never do.
+// rewriteReferences replaces the texts at the references of a kind, in place. Those in metadata count if inMetadata;
+// the name and the namespace never do.
 func rewriteReferences(k kind, o map[string]any, inMetadata bool, by func(own string) string) {
 	rows, err := references()
 	if err != nil {
@@ -103,7 +101,7 @@ func rewriteReferences(k kind, o map[string]any, inMetadata bool, by func(own st
 	}
 }
 
-// rewriteAt replaces the texts at a path below v. ofAccounts leaves out elements of another kind than ServiceAccount.
+// rewriteAt replaces the texts at a path below v. ofAccounts omits elements of another kind than ServiceAccount.
 func rewriteAt(v any, path []string, ofAccounts bool, by func(own string) string) {
 	o, _ := v.(map[string]any)
 	name, isList := strings.CutSuffix(path[0], "[]")
@@ -130,8 +128,8 @@ func rewriteAt(v any, path []string, ofAccounts bool, by func(own string) string
 	}
 }
 
-// qualify returns a copy of an object for the fleet, in which random references of the object are name@cluster. Names
-// that would read as those of a cluster always are.
+// qualify returns a copy in which random references are name@cluster. Names that would read as those of a cluster
+// always are.
 func (r *runner) qualify(p *pair, o map[string]any) map[string]any {
 	chance := generate.Pick(r.src, []int{1, 2, 1 << 30})
 	o = generate.Clone(o)

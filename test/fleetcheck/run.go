@@ -15,7 +15,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
 )
 
-// options are the command line.
 type options struct {
 	seed     uint64
 	duration time.Duration
@@ -25,13 +24,10 @@ type options struct {
 	out      io.Writer
 }
 
-// namespaces are those of the compared objects. The namespace "mirror" exists beside them for faults of names.
 var namespaces = []string{"fleetcheck", "fleetcheck-b"}
 
-// writesPerRound is how many pairs of writes come between two comparisons at rest.
 const writesPerRound = 12
 
-// runner is one run.
 type runner struct {
 	options
 	*world
@@ -48,7 +44,6 @@ type runner struct {
 	counts       counts
 }
 
-// counts are what a run did, for its summary.
 type counts struct {
 	writes, checks, faults         int
 	generated, accepted            int
@@ -87,13 +82,12 @@ func check(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// begin starts an operation with decisions of its own.
+// begin starts an operation with its own random stream.
 func (r *runner) begin() {
 	r.ops++
 	r.src = generate.New(r.seed, r.ops)
 }
 
-// note records what the operation did.
 func (r *runner) note(format string, args ...any) {
 	line := fmt.Sprintf("%s #%d %s", time.Now().UTC().Format("15:04:05"), r.ops, fmt.Sprintf(format, args...))
 	if r.verbose {
@@ -105,7 +99,6 @@ func (r *runner) note(format string, args ...any) {
 	}
 }
 
-// summarize prints what the run did.
 func (r *runner) summarize(elapsed time.Duration) {
 	c := r.counts
 	for _, w := range r.watchers {
@@ -168,7 +161,6 @@ func (r *runner) prepare(ctx context.Context) error {
 	return r.settle(ctx)
 }
 
-// round writes and disturbs, and compares everything afterwards.
 func (r *runner) round(ctx context.Context, n int) error {
 	if n == 1 {
 		r.begin()

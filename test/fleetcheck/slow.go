@@ -6,8 +6,7 @@ import (
 	"net/http"
 )
 
-// slowError is a result that a busy machine explains: a healthy cluster did not answer in time. The caller tries again,
-// for waittest.Patience at most.
+// slowError is a result that a busy machine explains: a healthy cluster did not answer in time. The caller tries again.
 type slowError struct{ err error }
 
 func (e *slowError) Error() string { return e.err.Error() }
@@ -15,7 +14,6 @@ func (e *slowError) Unwrap() error { return e.err }
 
 func isSlow(err error, into **slowError) bool { return errors.As(err, into) }
 
-// slowIfUnavailable marks errors by which the fleet reports a cluster that did not answer.
 func slowIfUnavailable(err error) error {
 	var r *refusal
 	if errors.As(err, &r) && isUnavailable(r.answer.code) {
@@ -24,13 +22,11 @@ func slowIfUnavailable(err error) error {
 	return err
 }
 
-// isUnavailable reports whether a code is one of those that the fleet answers for a cluster that does not answer.
 func isUnavailable(code int) bool {
 	return code == http.StatusBadGateway || code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout ||
 		code == http.StatusTooManyRequests
 }
 
-// wantUnavailable fails unless an answer is the error for a cluster that does not answer.
 func wantUnavailable(operation string, a *answer) error {
 	if _, err := a.status(); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)

@@ -21,20 +21,20 @@ import (
 // epoch counts the disturbances of clusters. A version from an earlier epoch may have expired.
 type epoch struct {
 	n atomic.Int64
-	// isChanging is true from before a cluster is removed or added until every part of the gateway has read that. Until
-	// then the part that lists and the part that watches may know different clusters.
+	// isChanging is true until every part of the gateway uses a change of the clusters. Until then the parts that list and
+	// watch may know different clusters.
 	isChanging atomic.Bool
 }
 
 func (e *epoch) next()      { e.n.Add(1) }
 func (e *epoch) now() int64 { return e.n.Load() }
 
-// historyKept is how long an API server remembers what happened at least, however much that is.
+// historyKept is the minimum time for which an API server keeps its history.
 const historyKept = 60 * time.Second
 
 // mark is a version of a watch, with all objects that it covers. Events of a difference, which the fleet found by
-// listing a cluster again, have the version from before it. Their objects are not covered: a client that resumes from
-// such an event gets all events of the difference again.
+// listing a cluster again, have the version from before it. A client that resumes there gets all events of the
+// difference again, so their objects are not covered.
 type mark struct {
 	version string
 	covered state
@@ -42,8 +42,8 @@ type mark struct {
 	at      time.Time
 }
 
-// watcher lists and watches through the fleet, as an informer does, until its context ends. It is cut at random, and
-// resumes from a random one of its last versions. All fields below mu are safe for concurrent use under it.
+// watcher lists and watches through the fleet like an informer. It is cut at random, and resumes from a random one of
+// its last versions. mu guards the fields below it.
 type watcher struct {
 	r         *runner
 	selection selection
@@ -65,7 +65,6 @@ type watcher struct {
 	last        string // error of its last request
 }
 
-// watchEvent is one line of a watch.
 type watchEvent struct {
 	Type   string
 	Object map[string]any
@@ -93,7 +92,6 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// list begins a session.
 func (w *watcher) list(ctx context.Context) error {
 	session := w.r.epoch.now()
 	l, err := w.r.listFleet(ctx, w.form.prefix+w.selection.path(nil, true), w.form)
@@ -112,7 +110,7 @@ func (w *watcher) list(ctx context.Context) error {
 	return nil
 }
 
-// remember keeps the version of now and the objects that it covers. The caller has locked mu.
+// remember stores the current version and the objects that it covers. mu must be locked.
 func (w *watcher) remember(version string) {
 	const maxMarks = 20
 	own := w.r.ownVersions(version)
@@ -179,7 +177,6 @@ func (w *watcher) follow(ctx context.Context) error {
 	}
 }
 
-// pause waits before the next request, since the last one ended without an error of the watch.
 func (w *watcher) pause(ctx context.Context, err error) error {
 	w.mu.Lock()
 	w.last = err.Error()
@@ -251,14 +248,12 @@ func (w *watcher) add(e watchEvent) error {
 	return nil
 }
 
-// version returns the resourceVersion of an object.
 func version(o map[string]any) string {
 	m, _ := o["metadata"].(map[string]any)
 	version, _ := m["resourceVersion"].(string)
 	return version
 }
 
-// fail records a fault of the fleet.
 func (w *watcher) fail(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -278,8 +273,8 @@ func (w *watcher) counts() (relists, resumptions, events int) {
 	return w.relists, w.resumptions, w.events
 }
 
-// resumeFrom cuts the connection. The next one resumes from the version of the given number of events ago; with less
-// than zero it begins with a new list.
+// resumeFrom cuts the connection. The next one resumes from the version of ago events ago; if ago < 0, it begins with a
+// new list.
 func (w *watcher) resumeFrom(ago int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

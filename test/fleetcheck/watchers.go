@@ -8,7 +8,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
 )
 
-// startWatchers starts watches of custom resources, and of some kinds of client-go.
 func (r *runner) startWatchers(ctx context.Context) error {
 	kinds := append(r.someKinds(0), customKinds[0], kind{configMap, "configmaps", true, false})
 	for i, k := range kinds {
@@ -24,7 +23,7 @@ func (r *runner) startWatchers(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// relistSome makes some watches list again. From there on, no expiry of theirs is expected until the next disturbance.
+// relistSome makes some watches list again. Their expiry is then unexpected until the next disturbance.
 func (r *runner) relistSome() {
 	for i, w := range r.watchers {
 		if r.src.Chance(2) {
@@ -34,7 +33,6 @@ func (r *runner) relistSome() {
 	}
 }
 
-// stopWatchers ends all watches and waits for them.
 func (r *runner) stopWatchers() {
 	r.stopWatching()
 	for _, w := range r.watchers {
@@ -42,7 +40,6 @@ func (r *runner) stopWatchers() {
 	}
 }
 
-// cutWatcher cuts the connection of a watch once in a while.
 func (r *runner) cutWatcher() {
 	if len(r.watchers) == 0 || !r.src.Chance(3) {
 		return
@@ -52,7 +49,7 @@ func (r *runner) cutWatcher() {
 	r.watchers[i].resumeFrom(ago)
 }
 
-// compareWatches waits until every watch has what the clusters have.
+// compareWatches waits until every watch has the clusters' objects.
 func (r *runner) compareWatches(ctx context.Context) error {
 	for i, w := range r.watchers {
 		r.note("compare watch %d of %s%s", i, w.form.prefix, w.selection)

@@ -26,10 +26,8 @@ const (
 	typeStrategy = "application/strategic-merge-patch+json"
 )
 
-// manager is the field manager of all writes.
 const manager = "fleetcheck"
 
-// write makes one random write.
 func (r *runner) write(ctx context.Context) error {
 	switch n := r.src.IntN(10); {
 	case n == 0:
@@ -74,7 +72,7 @@ func (r *runner) generateFor(ctx context.Context, p *pair) (map[string]any, erro
 	return o, nil
 }
 
-// repair removes from an object what its cluster refuses, and reports whether the cluster accepts it then.
+// repair removes refused fields from an object, and reports whether its cluster accepts it then.
 func (r *runner) repair(ctx context.Context, p *pair, o map[string]any) (bool, error) {
 	const attempts = 10
 	for range attempts {
@@ -101,7 +99,6 @@ func (r *runner) repair(ctx context.Context, p *pair, o map[string]any) (bool, e
 	return false, nil
 }
 
-// create makes a pair of random objects.
 func (r *runner) create(ctx context.Context) error {
 	k := generate.Pick(r.src, customKinds)
 	switch r.src.IntN(4) {
@@ -164,7 +161,6 @@ func (r *runner) plant(ctx context.Context) error {
 	return err
 }
 
-// writeQuery chooses parameters of a write.
 func (r *runner) writeQuery() url.Values {
 	query := url.Values{"fieldManager": {manager}}
 	if r.src.Chance(6) {
@@ -207,7 +203,6 @@ func (r *runner) replace(ctx context.Context, p *pair) error {
 	return err
 }
 
-// apply applies some fields on the server's side.
 func (r *runner) apply(ctx context.Context, p *pair) error {
 	o := map[string]any{"apiVersion": p.kind.gvk.GroupVersion().String(), "kind": p.kind.gvk.Kind}
 	o["metadata"] = r.src.Metadata()
@@ -225,7 +220,6 @@ func (r *runner) apply(ctx context.Context, p *pair) error {
 	return err
 }
 
-// patch changes labels and annotations, and any field of custom resources.
 func (r *runner) patch(ctx context.Context, p *pair) error {
 	change := map[string]any{"metadata": map[string]any{
 		"labels":      map[string]any{r.src.Label(): r.src.Label()},
@@ -262,7 +256,6 @@ func (r *runner) patch(ctx context.Context, p *pair) error {
 	return err
 }
 
-// delete deletes both objects of a pair.
 func (r *runner) delete(ctx context.Context, p *pair) error {
 	at, f := r.place(p, false)
 	w := &write{pair: p, at: at, form: f, method: "DELETE", contentType: typeJSON, query: url.Values{}}
@@ -280,7 +273,7 @@ func (r *runner) delete(ctx context.Context, p *pair) error {
 	return err
 }
 
-// encoder returns the function that writes an object for the cluster, and with its references qualified for the fleet.
+// encoder encodes an object for the cluster, and with its references qualified for the fleet.
 func (r *runner) encoder(p *pair, o map[string]any, contentType string) func(name, namespace string) ([]byte, error) {
 	through := r.qualify(p, o)
 	return func(name, namespace string) ([]byte, error) {
@@ -291,7 +284,6 @@ func (r *runner) encoder(p *pair, o map[string]any, contentType string) func(nam
 	}
 }
 
-// encode writes an object with that name and namespace.
 func encode(o map[string]any, name, namespace, contentType string) ([]byte, error) {
 	o = generate.Clone(o)
 	m := o["metadata"].(map[string]any)

@@ -34,7 +34,6 @@ type container struct {
 	failures int                              // consecutive failures, for the backoff
 }
 
-// running reports whether there is a run whose end was not observed.
 func (c *container) running() bool { return c.state.Running != nil }
 
 // recall restores the state that another kubelet reported. Containers that were running then have ended.
@@ -63,7 +62,6 @@ func (p *pod) recall(api *corev1.Pod) {
 	}
 }
 
-// container returns a container's record, and creates it on the first call.
 func (p *pod) container(name string) *container {
 	c, ok := p.containers[name]
 	if !ok {
@@ -75,8 +73,7 @@ func (p *pod) container(name string) *container {
 	return c
 }
 
-// drive starts the containers that must run now: first the init containers one after the other, then all others. It
-// returns the time of the next check.
+// drive starts the init containers one after the other, then all others. It returns the time of the next check.
 func (p *pod) drive(ctx context.Context, api *corev1.Pod, now time.Time) time.Duration {
 	pause := never
 	if !p.initialised {
@@ -119,7 +116,6 @@ func (p *pod) drive(ctx context.Context, api *corev1.Pod, now time.Time) time.Du
 	return pause
 }
 
-// restarts reports whether a container with this result must be restarted.
 func restarts(policy corev1.RestartPolicy, exit *corev1.ContainerStateTerminated) bool {
 	return policy == corev1.RestartPolicyAlways || policy == corev1.RestartPolicyOnFailure && exit.ExitCode != 0
 }
@@ -139,7 +135,7 @@ func initPolicy(api *corev1.Pod, spec *corev1.Container) corev1.RestartPolicy {
 	return containerPolicy(api, spec)
 }
 
-// advance starts the container if that is due. It returns the time of the next check.
+// advance returns the time of the next check.
 func (p *pod) advance(ctx context.Context, api *corev1.Pod, spec *corev1.Container, policy corev1.RestartPolicy,
 	now time.Time) time.Duration {
 	c := p.container(spec.Name)
@@ -164,7 +160,6 @@ func (p *pod) advance(ctx context.Context, api *corev1.Pod, spec *corev1.Contain
 	return max(0, time.Until(c.retryAt))
 }
 
-// start starts a new run.
 func (p *pod) start(ctx context.Context, api *corev1.Pod, spec *corev1.Container, c *container) {
 	attempt := c.restarts
 	if c.exit != nil {
@@ -203,7 +198,6 @@ func (p *pod) start(ctx context.Context, api *corev1.Pod, spec *corev1.Container
 	})
 }
 
-// collectExits processes the runs that have ended.
 func (p *pod) collectExits(api *corev1.Pod) {
 	for _, c := range p.containers {
 		if !c.running() {
@@ -248,7 +242,6 @@ func waiting(reason, message string) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
 }
 
-// event emits an event about a container.
 func (p *pod) event(api *corev1.Pod, name, kind, reason, message string) {
 	ref := &corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: api.Namespace, Name: api.Name, UID: api.UID,

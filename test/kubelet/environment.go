@@ -18,7 +18,6 @@ import (
 // RootVariable is the environment variable with a container's own directory, below which its volumes are mounted.
 const RootVariable = "CONTAINER_ROOT"
 
-// environment is the container's environment in the pod's order, with the objects that it refers to.
 type environment struct {
 	names  []string
 	values map[string]string
@@ -31,7 +30,7 @@ func (e *environment) set(name, value string) {
 	e.values[name] = value
 }
 
-// process returns the environment for a container in the directory dir. The pod's variables come before those of every
+// process returns the environment for a container in the directory dir. The pod's variables override those of every
 // container.
 func (e *environment) process(api *corev1.Pod, dir string) []string {
 	all := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "HOSTNAME=" + api.Name, RootVariable + "=" + dir}
@@ -41,7 +40,6 @@ func (e *environment) process(api *corev1.Pod, dir string) []string {
 	return all
 }
 
-// newEnvironment resolves a container's env and envFrom.
 func (p *pod) newEnvironment(ctx context.Context, api *corev1.Pod, spec *corev1.Container) (*environment, error) {
 	e := &environment{values: make(map[string]string)}
 	for _, from := range spec.EnvFrom {
@@ -108,7 +106,6 @@ func (p *pod) valueFrom(ctx context.Context, api *corev1.Pod, from *corev1.EnvVa
 	return value, ok, nil
 }
 
-// field resolves a path of the downward API.
 func (p *pod) field(api *corev1.Pod, path string) (string, error) {
 	if name, key, ok := strings.Cut(path, "['"); ok {
 		key = strings.TrimSuffix(key, "']")
@@ -157,7 +154,6 @@ func (p *pod) configMap(ctx context.Context, api *corev1.Pod, name string, optio
 	return data, nil
 }
 
-// secret is like configMap, for secrets.
 func (p *pod) secret(ctx context.Context, api *corev1.Pod, name string, optional *bool) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()

@@ -17,12 +17,10 @@ import (
 	"github.com/clusterpass/clusterpass/test/kubelet/shim"
 )
 
-// dialTimeout is the deadline of connecting to a forwarded port.
 const dialTimeout = 10 * time.Second
 
-// ExecInContainer implements remotecommand.Executor. It runs a command next to the container's main process, until the
-// command or ctx, the client's connection, ends. Then the command's pipes or terminal are closed. As in other runtimes,
-// the command itself continues until the container ends.
+// ExecInContainer implements remotecommand.Executor. When ctx, the client's connection, ends, the command's pipes or
+// terminal are closed. The command itself continues until the container ends, as in other runtimes.
 func (r *run) ExecInContainer(ctx context.Context, _, _, _ string, argv []string, in io.Reader,
 	out, errs io.WriteCloser,
 	tty bool, resize <-chan remotecommand.TerminalSize, _ time.Duration) error {
@@ -91,13 +89,11 @@ func (r *run) execPipes(ctx context.Context, command shim.Command, in io.Reader,
 	return process, copyOutput(ctx, process, output{out, s.stdout}, output{errs, s.stderr})
 }
 
-// output is one stream of a process and its destination.
 type output struct {
 	to   io.WriteCloser // nil to discard
 	from *os.File
 }
 
-// copyOutput copies a process's output until the process has ended and the output is complete, or the client is gone.
 func copyOutput(ctx context.Context, process *shim.Process, outputs ...output) error {
 	copied := make(chan error, len(outputs))
 	wanted := 0
@@ -129,8 +125,7 @@ func copyOutput(ctx context.Context, process *shim.Process, outputs ...output) e
 	}
 }
 
-// AttachContainer implements remotecommand.Attacher. It connects a client to the main process's stdin and output, until
-// either ends.
+// AttachContainer implements remotecommand.Attacher. It connects a client to the main process until either ends.
 func (r *run) AttachContainer(ctx context.Context, _, _, _ string, in io.Reader, out, errs io.WriteCloser,
 	_ bool, resize <-chan remotecommand.TerminalSize) error {
 	if r.terminal != nil {
@@ -174,7 +169,7 @@ func (r *run) AttachContainer(ctx context.Context, _, _, _ string, in io.Reader,
 // forwarder connects clients to ports of this machine, until ctx, the client's connection, ends.
 type forwarder struct{ ctx context.Context }
 
-// PortForward implements portforward.PortForwarder. Each side may close its half of the connection alone.
+// Each side may close its half of the connection alone.
 func (f forwarder) PortForward(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(f.ctx, "tcp", net.JoinHostPort(podIP, strconv.Itoa(int(port))))

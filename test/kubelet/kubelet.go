@@ -1,18 +1,11 @@
-// Package kubelet is a kubelet whose containers are plain processes of this machine. It is for tests and demos that
-// need pods which really run, log, fail, restart and can be entered, without a container runtime.
+// Package kubelet is a kubelet for tests and demos whose containers are plain processes of this machine. See
+// docs/development/process-kubelet.md.
 //
-// It registers a node, keeps its lease, runs the pods that are bound to it, and serves the kubelet's HTTPS API (logs,
-// exec, attach, port-forward). docs/development/process-kubelet.md lists the differences to a real kubelet.
+// There is no isolation: a caller who may create pods on the node, or use nodes/proxy, runs programs as the kubelet's
+// user. So the kubelet is only for clusters of that user. Its API accepts client certificates of the cluster's CA, and
+// authorizes callers by a SubjectAccessReview.
 //
-// # Threat model
-//
-// There is no isolation: a container is a process of the kubelet's user with the host's files and network. A caller who
-// may create pods on the node, or may use nodes/proxy, runs programs as that user. So the kubelet is only for clusters
-// of that same user, and listens on loopback by default. Its API accepts only client certificates of the cluster's CA.
-// It authorizes callers by a SubjectAccessReview, like a real kubelet.
-//
-// # Invariants
-//
+// Invariants:
 //   - No process of a container outlives the container or the kubelet; see package shim.
 //   - The reported state of a pod comes from its processes, never from its spec.
 //   - Only one goroutine, its worker, changes a pod's state. The HTTP API reads it under the pod's lock.
@@ -41,32 +34,22 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// apiTimeout is the deadline of every call to the API server, except watches.
 const apiTimeout = 10 * time.Second
 
 // Config configures a kubelet. Fields without a documented default are required.
 type Config struct {
-	// Client calls the API server as the node.
-	Client kubernetes.Interface
-	// NodeName is the name of the node.
+	Client   kubernetes.Interface // calls the API server as the node
 	NodeName string
 	// RootDir contains containers' directories, volumes and logs. It is created if it is missing. Remains of another
 	// kubelet's pods there are deleted.
-	RootDir string
-	// Address is the IP address to listen on, and the node's InternalIP.
-	Address string
-	// Port is the TCP port to listen on; 0 means a free one.
-	Port int
-	// TLSCertFile and TLSPrivateKeyFile are the serving certificate and its key in PEM.
-	TLSCertFile, TLSPrivateKeyFile string
-	// ClientCAFile contains the CAs of accepted client certificates in PEM.
-	ClientCAFile string
-	// MaxPods is the node's capacity of pods. Default: 110.
-	MaxPods int
-	// Backoff is the pause before a container's first restart. It doubles up to ten times this value. Default: one second.
-	Backoff time.Duration
-	// Log receives the kubelet's own log. Default: slog.Default().
-	Log *slog.Logger
+	RootDir                        string
+	Address                        string        // IP address to listen on, and the node's InternalIP
+	Port                           int           // TCP port to listen on; 0 means a free one
+	TLSCertFile, TLSPrivateKeyFile string        // in PEM, for serving
+	ClientCAFile                   string        // CAs of accepted client certificates in PEM
+	MaxPods                        int           // capacity of pods; default: 110
+	Backoff                        time.Duration // before a first restart; doubles up to ten times that; default: 1 s
+	Log                            *slog.Logger  // default: slog.Default()
 }
 
 // Kubelet is a node. Create it with New.
@@ -123,7 +106,7 @@ func New(c Config) (*Kubelet, error) {
 		pods:    make(map[types.UID]*pod),
 		tls: &tls.Config{
 			Certificates: []tls.Certificate{certificate},
-			// a request without a certificate gets a 401 instead of a failed handshake
+			// A request without a certificate gets a 401 instead of a failed handshake.
 			ClientAuth: tls.VerifyClientCertIfGiven,
 			ClientCAs:  pool,
 			MinVersion: tls.VersionTLS12,

@@ -36,12 +36,10 @@ import (
 const (
 	// serveEnv makes the test binary a container's program: a server that returns what it receives.
 	serveEnv = "KUBELET_TEST_SERVE"
-	// patience is the timeout of the tests.
 	patience = 4 * time.Minute
 )
 
-// world is shared by the tests: a cluster whose kubelet is replaced by one within this process, so that the race
-// detector covers it.
+// world is a cluster whose kubelet is replaced by one within this process, so that the race detector covers it.
 var world struct {
 	set     *cluster.Set
 	cluster *cluster.Cluster
@@ -97,7 +95,6 @@ func runTests(m *testing.M) (code int, err error) {
 	}, others))
 }
 
-// node is the kubelet within this process.
 type node struct {
 	name, root string
 	cancel     context.CancelFunc
@@ -105,7 +102,7 @@ type node struct {
 	http       *http.Client
 }
 
-// files are the files that the cluster created for its own kubelet.
+// file returns the path of a file that the cluster created for its own kubelet.
 func (n *node) file(name string) string {
 	return filepath.Join(world.set.Dir(), world.cluster.Name(), name)
 }
@@ -158,13 +155,12 @@ func (n *node) stop() error {
 	return err
 }
 
-// moved reports whether the node has another port than old, so that another kubelet has registered it.
+// moved reports whether another kubelet has registered the node, with another port than old.
 func (n *node) moved(old int32) bool {
 	now := n.port()
 	return now != 0 && now != old
 }
 
-// port returns the node's port, or 0 without a node or response.
 func (n *node) port() int32 {
 	api, err := world.client.CoreV1().Nodes().Get(context.Background(), n.name, metav1.GetOptions{})
 	if err != nil {
@@ -173,7 +169,6 @@ func (n *node) port() int32 {
 	return api.Status.DaemonEndpoints.KubeletEndpoint.Port
 }
 
-// result is the result of a command.
 type result struct {
 	stdout, stderr string
 	code           int
@@ -188,7 +183,6 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// kubectl runs kubectl and returns its result.
 func kubectl(t *testing.T, stdin io.Reader, args ...string) result {
 	t.Helper()
 	cmd := command(t, args...)
@@ -201,7 +195,6 @@ func kubectl(t *testing.T, stdin io.Reader, args ...string) result {
 	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// must runs kubectl, which must succeed, and returns its stdout.
 func must(t *testing.T, args ...string) string {
 	t.Helper()
 	r := kubectl(t, nil, args...)
@@ -211,7 +204,6 @@ func must(t *testing.T, args ...string) string {
 	return r.stdout
 }
 
-// podOption changes a pod before it is created.
 type podOption func(*corev1.Pod)
 
 // script makes a shell script the container's program. Kubernetes does not expand variables in it.
@@ -225,7 +217,6 @@ func restart(policy corev1.RestartPolicy) podOption {
 	return func(p *corev1.Pod) { p.Spec.RestartPolicy = policy }
 }
 
-// makePod creates a pod with one container, main. It is deleted with the test.
 func makePod(t *testing.T, options ...podOption) string {
 	t.Helper()
 	p := &corev1.Pod{
@@ -254,7 +245,6 @@ func getPod(t *testing.T, name string) *corev1.Pod {
 	return p
 }
 
-// waitPod waits until so returns true for a pod, and returns it.
 func waitPod(t *testing.T, name, what string, so func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	var p *corev1.Pod
@@ -280,7 +270,6 @@ func over(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// runPod creates a pod and waits until it is ready.
 func runPod(t *testing.T, options ...podOption) string {
 	t.Helper()
 	name := makePod(t, options...)
@@ -288,14 +277,12 @@ func runPod(t *testing.T, options ...podOption) string {
 	return name
 }
 
-// readFile reads a file that a container wrote. It returns "" if it does not exist.
 func readFile(path string) string {
 	content, _ := os.ReadFile(path)
 	return string(content)
 }
 
-// serve prints its port. After a client has closed its half of a connection, it responds with the checksum of the
-// received data.
+// serve prints its port, and responds with the checksum of received data after a client has closed its half.
 func serve() {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -56,7 +56,6 @@ func TestPortForward(t *testing.T) {
 	if local == "" {
 		t.Fatal(line, err)
 	}
-	// The response comes after the client has closed its half of the connection.
 	for _, size := range []int64{0, 1, 3_000_000} {
 		data, err := os.ReadFile(randomFile(t, size))
 		if err != nil {
@@ -123,7 +122,7 @@ func TestWebsocket(t *testing.T) {
 	}
 }
 
-// TestCallers covers who may call the kubelet directly.
+// TestCallers: only callers with access to nodes/proxy may call the kubelet.
 func TestCallers(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

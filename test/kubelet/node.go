@@ -27,7 +27,6 @@ const (
 	statusInterval = time.Minute
 )
 
-// maintainNode registers the node and renews its lease and status until ctx ends.
 func (k *Kubelet) maintainNode(ctx context.Context) {
 	var reported time.Time
 	for {
@@ -56,7 +55,6 @@ func (k *Kubelet) maintainNode(ctx context.Context) {
 	}
 }
 
-// reportNode creates or updates the node and its status.
 func (k *Kubelet) reportNode(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()

@@ -23,7 +23,6 @@ const (
 	never = time.Hour
 )
 
-// watchPods starts, wakes and ends the workers of the node's pods, until ctx ends.
 func (k *Kubelet) watchPods(ctx context.Context) {
 	informer := coreinformers.NewFilteredPodInformer(k.Client, metav1.NamespaceAll, 0, cache.Indexers{},
 		func(o *metav1.ListOptions) {
@@ -85,7 +84,6 @@ func (k *Kubelet) podGone(api *corev1.Pod) {
 	p.notify()
 }
 
-// findPod returns the newest pod of that name, or nil.
 func (k *Kubelet) findPod(namespace, name string) *pod {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -136,7 +134,6 @@ func newPod(k *Kubelet, api *corev1.Pod) *pod {
 	return p
 }
 
-// notify wakes the worker.
 func (p *pod) notify() {
 	select {
 	case p.wake <- struct{}{}:
@@ -150,7 +147,6 @@ func (p *pod) object() *corev1.Pod {
 	return p.api
 }
 
-// work runs the pod until its end.
 func (p *pod) work(ctx context.Context) {
 	defer p.cleanUp()
 	for {
@@ -275,7 +271,6 @@ func (p *pod) shutDown() {
 	}
 }
 
-// cleanUp removes everything of an ended pod.
 func (p *pod) cleanUp() {
 	for _, c := range p.containers {
 		if c.run != nil {

@@ -28,7 +28,6 @@ func TestNode(t *testing.T) {
 	})
 }
 
-// TestRunningPod covers the status of a running pod.
 func TestRunningPod(t *testing.T) {
 	t.Parallel()
 	name := runPod(t, script("exec sleep 1000"), func(p *corev1.Pod) {
@@ -249,7 +248,6 @@ func TestGracefulDeletion(t *testing.T) {
 	}
 }
 
-// TestDeletionKills: after the grace period, all processes of the container are killed.
 func TestDeletionKills(t *testing.T) {
 	t.Parallel()
 	name := runPod(t,

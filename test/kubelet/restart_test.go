@@ -17,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// stubborn is a container that ignores the signal to end. It writes the process IDs of itself and its child.
+// stubborn ignores the signal to end. It writes the process IDs of itself and its child.
 func stubborn(file string) string {
 	return "trap '' TERM; setsid sh -c 'echo $$ >> " + file + "; while :; do sleep 0.1; done' & echo $$ >> " + file +
 		"; while :; do sleep 0.1; done"
@@ -86,7 +86,6 @@ func TestKubeletRestarts(t *testing.T) {
 	must(t, "delete", "pod", ended, "--wait")
 }
 
-// TestCommand runs the program itself, as clusters do.
 func TestCommand(t *testing.T) {
 	if err := world.node.stop(); err != nil {
 		t.Fatal(err)

@@ -19,17 +19,15 @@ import (
 	"github.com/clusterpass/clusterpass/test/kubelet/shim"
 )
 
-// drainPatience is the maximum time for logging the last output after a container's end. It is only reached if an
-// attached client does not read.
+// drainPatience bounds logging after a container's end. It is only reached if an attached client does not read.
 const drainPatience = 10 * time.Second
 
-// startError means that a container's program could not be started.
 type startError struct{ err error }
 
 func (e *startError) Error() string { return e.err.Error() }
 func (e *startError) Unwrap() error { return e.err }
 
-// run is one run of a container: its processes, their output, and its remains. Its methods are safe for concurrent use.
+// run is one run of a container. Its methods are safe for concurrent use.
 type run struct {
 	id      string
 	dir     string // the container's own directory
@@ -54,8 +52,7 @@ type run struct {
 	ended time.Time
 }
 
-// newRun starts a container. A *startError is returned with a run that has ended. Any other error means that something
-// is missing.
+// newRun returns a *startError with a run that has ended. Any other error means that something is missing.
 func (p *pod) newRun(ctx context.Context, api *corev1.Pod, spec *corev1.Container, attempt int32) (*run, error) {
 	if err := p.makeVolumes(ctx, api); err != nil {
 		return nil, err
@@ -107,7 +104,6 @@ func (p *pod) newRun(ctx context.Context, api *corev1.Pod, spec *corev1.Containe
 	return r, nil
 }
 
-// start starts the processes and waits for their end in a goroutine, which then calls notify.
 func (r *run) start(label string, argv, env []string, stdin, tty bool, notify func()) error {
 	var err error
 	if r.shim, err = shim.Start(label, r.workDir, env); err != nil {
@@ -140,7 +136,6 @@ func (r *run) start(label string, argv, env []string, stdin, tty bool, notify fu
 	return nil
 }
 
-// wait waits for the end of the run, kills its remaining processes and returns its exit code.
 func (r *run) wait() int {
 	if r.main == nil {
 		<-r.killed
@@ -222,10 +217,8 @@ func (r *run) stop() (first bool) {
 	return first
 }
 
-// kill ends the container at once.
 func (r *run) kill() { r.killOnce.Do(func() { close(r.killed) }) }
 
-// discard ends every attach, and the container's stdin.
 func (r *run) discard() {
 	r.stdout.close()
 	r.stderr.close()
@@ -249,8 +242,7 @@ type noClose struct{ io.Writer }
 
 func (noClose) Close() error { return nil }
 
-// fanout copies output to any number of readers. It waits for each of them. An attached client receives everything, and
-// blocks the container if it does not read.
+// fanout copies output to any number of readers. A reader that does not read blocks the container.
 type fanout struct {
 	mu      sync.Mutex
 	readers []*io.PipeWriter
@@ -296,7 +288,6 @@ func (f *fanout) detach(gone *io.PipeWriter) {
 	f.readers = left
 }
 
-// close ends the output for all readers, present and future.
 func (f *fanout) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

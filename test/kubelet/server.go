@@ -28,11 +28,10 @@ const (
 	// streamCreationTimeout is the deadline for the client to open a connection's streams.
 	streamCreationTimeout = 30 * time.Second
 	// lastWords is how long a finished stream waits for its client to close the connection. An earlier close may lose
-	// output and exit code in the API server, while that still forwards data.
+	// output and exit code in the API server.
 	lastWords = 15 * time.Second
 )
 
-// handler is the part of the kubelet's HTTP API that the API server and users need.
 func (k *Kubelet) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
@@ -86,7 +85,6 @@ func (k *Kubelet) authorized(next http.Handler) http.Handler {
 	})
 }
 
-// servePods lists the node's pods, as the kubelet knows them.
 func (k *Kubelet) servePods(w http.ResponseWriter, _ *http.Request) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{}}
 	k.mu.Lock()
@@ -98,7 +96,6 @@ func (k *Kubelet) servePods(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(list) // fails if the client is gone
 }
 
-// serveLogs sends a container's log.
 func (k *Kubelet) serveLogs(w http.ResponseWriter, r *http.Request) {
 	options, previous, err := logOptions(r.URL.Query())
 	if err != nil {
@@ -124,7 +121,6 @@ func (k *Kubelet) serveLogs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// logOptions parses the query of a log request, which contains PodLogOptions.
 func logOptions(query url.Values) (o crilog.Options, previous bool, err error) {
 	number := func(name string) *int64 {
 		text := query.Get(name)
@@ -270,7 +266,6 @@ type clientWatcher struct {
 	gone context.CancelFunc
 }
 
-// Hijack implements http.Hijacker.
 func (w clientWatcher) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err != nil {

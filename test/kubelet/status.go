@@ -17,8 +17,8 @@ import (
 // podIP is the address of all pods, which share the host's network.
 const podIP = "127.0.0.1"
 
-// report writes the pod's status to the API server if it has changed. last means that the pod's containers have ended
-// and it is going to be deleted.
+// report updates the pod's status if it has changed. last means that the pod's containers have ended and it is going to
+// be deleted.
 func (p *pod) report(ctx context.Context, last bool) error {
 	known := p.object()
 	if equality.Semantic.DeepEqual(known.Status, p.status(known, last)) {
@@ -67,7 +67,6 @@ func statusPatch(current *corev1.Pod, status corev1.PodStatus) ([]byte, error) {
 	return patch, nil
 }
 
-// deleteObject deletes a pod whose containers have ended from the API.
 func (p *pod) deleteObject(ctx context.Context, api *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -139,7 +138,6 @@ func (p *pod) containerStatus(spec *corev1.Container, pending string) corev1.Con
 	return s
 }
 
-// phase derives the phase from the containers, like the kubelet.
 func (p *pod) phase(api *corev1.Pod, last bool) corev1.PodPhase {
 	if terminal(api.Status.Phase) {
 		return api.Status.Phase // final

@@ -17,7 +17,6 @@ import (
 // process may keep the pipe open forever.
 const drainQuiet = 250 * time.Millisecond
 
-// stdio are the three pipes to a process without a terminal.
 type stdio struct {
 	stdin, stdout, stderr *os.File // our ends; nil for unused ones
 	theirs                [3]*os.File
@@ -71,8 +70,7 @@ func (s *stdio) closeOurs() {
 	}
 }
 
-// drain copies a process's output until all writers have ended. After exited is closed, it ends when there is no more
-// data for the duration quiet.
+// drain copies output until all writers have ended, or after exited until there is no more data for the duration quiet.
 func drain(dst io.Writer, src *os.File, exited <-chan struct{}, quiet time.Duration) error {
 	returned := make(chan struct{})
 	defer close(returned)
@@ -112,7 +110,7 @@ func drain(dst io.Writer, src *os.File, exited <-chan struct{}, quiet time.Durat
 	}
 }
 
-// available reads the available data without waiting, regardless of the deadline. It returns 0 if there is none.
+// available reads the available data without waiting, regardless of the deadline.
 func available(src *os.File, p []byte) (n int) {
 	raw, err := src.SyscallConn()
 	if err != nil {
@@ -122,7 +120,7 @@ func available(src *os.File, p []byte) (n int) {
 	return max(n, 0)
 }
 
-// openTerminal creates a terminal. It returns our side, whose reads end when it is closed, and the process's side.
+// openTerminal returns our side, whose reads end when it is closed, and the process's side.
 func openTerminal() (ours, theirs *os.File, err error) {
 	blocking, theirs, err := pty.Open()
 	if err != nil {
@@ -140,7 +138,6 @@ func openTerminal() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fd), blocking.Name()), theirs, nil
 }
 
-// followSize applies the client's size to a terminal until the client is gone.
 func followSize(terminal *os.File, resize <-chan remotecommand.TerminalSize) {
 	raw, err := terminal.SyscallConn()
 	for size := range resize {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestDrainTakesWhatIsThere: all output of a process arrives, although a background process keeps the pipe open. This
-// includes a deadline that passes before the read starts, as on a busy machine.
+// TestDrainTakesWhatIsThere: all output must arrive, although a background process keeps the pipe open, and also on a
+// busy machine.
 func TestDrainTakesWhatIsThere(t *testing.T) {
 	for _, quiet := range []time.Duration{0, time.Nanosecond, 10 * time.Millisecond} {
 		r, w, err := os.Pipe()

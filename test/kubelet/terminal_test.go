@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// terminal runs kubectl in a terminal of 101 columns and 37 lines.
 type terminal struct {
 	*os.File
 	t    *testing.T
@@ -136,7 +135,6 @@ func TestAttachTerminal(t *testing.T) {
 		term.write("word\n")
 		return strings.Contains(term.output(), "got word of 37 101")
 	})
-	// The end of the container is the end of the client.
 	must(t, "delete", "pod", name, "--grace-period=1")
 	term.code()
 }

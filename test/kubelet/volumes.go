@@ -77,7 +77,6 @@ func (p *pod) makeVolume(ctx context.Context, api *corev1.Pod, v corev1.Volume) 
 	return nil
 }
 
-// selectItems returns the files that items select, or all of them.
 func selectItems(data map[string]string, items []corev1.KeyToPath) (map[string]string, error) {
 	chosen := maps.Clone(data)
 	if len(items) > 0 {
@@ -102,7 +101,6 @@ func isServiceAccount(v corev1.Volume) bool {
 	return v.Projected != nil && strings.HasPrefix(v.Name, serviceAccountPrefix)
 }
 
-// mount makes a container's volumes available below its directory, at their mount paths.
 func (p *pod) mount(spec *corev1.Container, dir string, values map[string]string) error {
 	for _, m := range spec.VolumeMounts {
 		sub := m.SubPath
@@ -128,5 +126,4 @@ func (p *pod) mount(spec *corev1.Container, dir string, values map[string]string
 	return nil
 }
 
-// inside returns a container's path below its directory.
 func inside(dir, path string) string { return filepath.Join(dir, filepath.Clean("/"+path)) }

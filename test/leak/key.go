@@ -13,7 +13,7 @@ import (
 const (
 	lineChars = 64 // characters in a line of PEM
 	lineBytes = lineChars / 4 * 3
-	// enough is how many secret bytes make a line secret. // number of secret bytes that make a line secret
+	// enough is the number of secret bytes that make a line secret.
 	enough = 8
 )
 
@@ -35,7 +35,6 @@ func keyForms(der []byte) (forms []string) {
 	return forms
 }
 
-// holdsSome reports whether der[from:to] contains at least enough bytes of one of the numbers.
 func holdsSome(der []byte, numbers [][]byte, from, to int) bool {
 	for _, number := range numbers {
 		at := bytes.Index(der, number)

@@ -1,7 +1,5 @@
-// Package leak finds secrets in the output of programs.
-//
-// A test adds each secret to a Book when the secret is created, because it may later be gone from its store. A program
-// may print a secret in many forms, and the Book finds all of them:
+// Package leak finds secrets in the output of programs. A test adds each secret to a Book when the secret is created,
+// because it may later be gone from its store. The Book finds these forms:
 //   - plain, and as Go prints bytes
 //   - base64, also within other data, and encoded twice
 //   - hexadecimal and quoted
@@ -33,7 +31,6 @@ type Book struct {
 	forms map[string][]form // by their first bytes; the keys have the length shortest
 }
 
-// form is one form of a secret, with the secret's origin.
 type form struct{ text, from string }
 
 // Secret adds a token or a password. For a JWT, only the signature is secret.
@@ -71,7 +68,6 @@ func (b *Book) Document(from string, data []byte) int {
 	return n
 }
 
-// keys adds the private keys in PEM.
 func (b *Book) keys(from string, data []byte) (n int) {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
@@ -133,7 +129,6 @@ func spread(s string) []string {
 	return forms
 }
 
-// printed returns the forms in which Go prints s.
 func printed(s string) []string {
 	quoted, inJSON := strconv.Quote(wholeRunes(s)), []byte{}
 	if utf8.ValidString(s) {

@@ -35,7 +35,6 @@ const (
 	proxyPassword = "an0ther/w0rd+of&a proxy"
 )
 
-// everyKind are keys of each kind.
 func everyKind(t *testing.T) map[string]crypto.Signer {
 	t.Helper()
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -77,7 +76,6 @@ func certificate(t *testing.T, key crypto.Signer) []byte {
 // noise are strings around the output, with every length that matters for base64.
 var noise = []string{"", "a", "bc", `{"level":"INFO","msg":"`}
 
-// shows are the forms in which a program may print bytes.
 var shows = map[string]func(b []byte) string{
 	"as they are":     func(b []byte) string { return string(b) },
 	"%q":              func(b []byte) string { return fmt.Sprintf("%q", b) },
@@ -98,7 +96,6 @@ var shows = map[string]func(b []byte) string{
 	},
 }
 
-// TestPlantedLeaks: a secret is found in every form.
 func TestPlantedLeaks(t *testing.T) {
 	kubeconfig := func(user clientcmdapi.AuthInfo) []byte {
 		data, err := clientcmd.Write(clientcmdapi.Config{AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": &user}})
@@ -167,8 +164,8 @@ func TestPlantedLeaks(t *testing.T) {
 	}
 }
 
-// TestRunesAcrossTheEnds: a secret is found even if its first and last bytes form characters with their neighbours.
-// This may happen to the number of an EC key and the following tag.
+// TestRunesAcrossTheEnds: a secret must be found even if its first and last bytes form characters with
+// their neighbours.
 func TestRunesAcrossTheEnds(t *testing.T) {
 	const middle = "\x80\xff a secret of some length \xf9\xc3"
 	for _, secret := range []string{
@@ -186,7 +183,6 @@ func TestRunesAcrossTheEnds(t *testing.T) {
 	}
 }
 
-// TestNoFalseAlarm: public data is no leak.
 func TestNoFalseAlarm(t *testing.T) {
 	var book Book
 	book.Secret("token", header+"."+payload+"."+signature)

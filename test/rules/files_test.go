@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestFilesOfTheFleetHaveNoCycles: a reader of shared/fleet begins at the top file of a package and reads down. Two
-// files that call each other have no top.
+// TestFilesOfTheFleetHaveNoCycles: a reader begins at the top file of a package. Files that call each other have no
+// top.
 func TestFilesOfTheFleetHaveNoCycles(t *testing.T) {
 	found := 0
 	for _, p := range list(t, "./shared/fleet/...") {
@@ -68,10 +68,8 @@ func fileCalls(t *testing.T, folder string) map[string][]string {
 	return calls
 }
 
-// noImports is an importer without packages.
 type noImports struct{}
 
-// Import implements types.Importer.
 func (noImports) Import(string) (*types.Package, error) { return nil, errors.New("no imports") }
 
 // pathTo returns the files on a path of calls from one file to another, or nil.

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// TestWatchInvariantsNameTests fails if the package comment of shared/fleet/watch names a test that does not exist. A
-// reader could not find the test of an invariant.
+// TestWatchInvariantsNameTests: a reader must find the test of each invariant in shared/fleet/watch.
 func TestWatchInvariantsNameTests(t *testing.T) {
 	const root = "../.."
 	doc, err := os.ReadFile(filepath.Join(root, "shared/fleet/watch/doc.go"))
@@ -35,7 +34,6 @@ func TestWatchInvariantsNameTests(t *testing.T) {
 	}
 }
 
-// testFunctions returns the names of the tests in folders.
 func testFunctions(t *testing.T, folders ...string) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}

@@ -17,7 +17,6 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-// markdownPage has the anchors and the links of a Markdown file.
 type markdownPage struct {
 	anchors map[string]bool
 	links   []string
@@ -44,8 +43,7 @@ func TestRelativeLinksResolve(t *testing.T) {
 	}
 }
 
-// TestNamedPagesExist: help texts, error messages and comments name pages by paths from the root of the repository. A
-// user must find these pages.
+// TestNamedPagesExist: users must find the pages that help texts, error messages and comments name.
 func TestNamedPagesExist(t *testing.T) {
 	named := regexp.MustCompile("(?m)(?:^|[\\s\"'`(\\[<:,;])/?(docs/[\\w/-]+\\.(?:md|dot|svg))")
 	found := 0
@@ -66,7 +64,6 @@ func TestNamedPagesExist(t *testing.T) {
 	}
 }
 
-// TestEveryPageIsInTheIndex: a reader finds each page by the index, which lists the records of decisions in their own.
 func TestEveryPageIsInTheIndex(t *testing.T) {
 	files := sourceFiles(t)
 	listed := map[string]bool{}
@@ -166,7 +163,6 @@ func (p markdownPage) addAnchor(heading string) {
 	p.anchors[anchor] = true
 }
 
-// headingText returns the text of a heading, without marks.
 func headingText(heading *ast.Heading, source []byte) string {
 	var b strings.Builder
 	_ = ast.Walk(heading, func(n ast.Node, entering bool) (ast.WalkStatus, error) {

@@ -1,5 +1,4 @@
-// Package rules tests rules of the source tree: which package may import which, what the functions link, and that every
-// package has a comment.
+// Package rules tests rules of the source tree: imports between packages, dependencies of functions, and documentation.
 package rules
 
 import (
@@ -19,7 +18,6 @@ type pkg struct {
 	Imports, TestImports, XTestImports []string
 }
 
-// list returns what go list prints for the packages that args name.
 func list(t *testing.T, args ...string) []pkg {
 	t.Helper()
 	const fields = "-json=ImportPath,Doc,Name,Imports,TestImports,XTestImports"
@@ -54,8 +52,8 @@ var folderImports = map[string][]string{
 	"test":             {"shared", "functions", "websocket-bridge", "scripts", "infra"},
 }
 
-// sharedLayers are the packages of shared from top to bottom: each may import only those after it. A package below one
-// of them has the layer of its parent.
+// sharedLayers are the packages of shared from top to bottom: each may import only those after it. Nested packages have
+// the layer of their parent.
 var sharedLayers = []string{
 	"assembly", "control", "gatewaytest", "gateway", "registration", "stores", "health", "fleet", "forward", "lambdahttp",
 	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki", "objects", "secrets",
@@ -69,15 +67,14 @@ var fleetLayers = []string{
 	"naming", "merge", "cursor", "registry", "scan",
 }
 
-// folder returns the top-level folder of a package of this module.
 func folder(importPath string) (string, bool) {
 	rest, ok := strings.CutPrefix(importPath, module)
 	first, _, _ := strings.Cut(rest, "/")
 	return first, ok
 }
 
-// TestPackagesImportOnlyLowerLayers fails if a package imports one of a higher layer. Without layers, a change to one
-// concern reaches all others, and functions link code that they do not use.
+// TestPackagesImportOnlyLowerLayers: without layers, a change to one concern reaches all others, and functions link
+// code that they do not use.
 func TestPackagesImportOnlyLowerLayers(t *testing.T) {
 	for _, p := range list(t, "./...") {
 		from, ok := folder(p.ImportPath)
@@ -111,7 +108,6 @@ func checkSharedLayers(t *testing.T, p pkg) {
 	}
 }
 
-// checkLayers fails if a package below a folder imports one of that folder in a higher layer.
 func checkLayers(t *testing.T, p pkg, folder string, layers []string) {
 	t.Helper()
 	layer := func(importPath string) int {
@@ -134,8 +130,7 @@ func checkLayers(t *testing.T, p pkg, folder string, layers []string) {
 	}
 }
 
-// TestAnswersOfFleetAreSeparate fails if one of list, watch, object and discovery imports another. A change to one kind
-// of response must not reach the others.
+// TestAnswersOfFleetAreSeparate: a change to one of list, watch, object and discovery must not reach the others.
 func TestAnswersOfFleetAreSeparate(t *testing.T) {
 	answers := []string{"list", "watch", "object", "discovery"}
 	for _, name := range answers {
@@ -149,8 +144,7 @@ func TestAnswersOfFleetAreSeparate(t *testing.T) {
 	}
 }
 
-// checkLambda allows aws-lambda-go in functions and shared/lambdahttp. No other code depends on Lambda, so that it runs
-// everywhere.
+// checkLambda allows aws-lambda-go only in functions and shared/lambdahttp, so that other code runs everywhere.
 func checkLambda(t *testing.T, p pkg) {
 	t.Helper()
 	isAllowed := strings.HasPrefix(p.ImportPath, module+"functions/") || p.ImportPath == module+"shared/lambdahttp"
@@ -161,8 +155,7 @@ func checkLambda(t *testing.T, p pkg) {
 	}
 }
 
-// TestFunctionsLinkNoLargeDependencies fails if a function links one of these packages. Each makes every cold start
-// slower.
+// TestFunctionsLinkNoLargeDependencies: each of these packages makes every cold start slower.
 func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 	banned := []string{
 		"k8s.io/client-go/kubernetes", "k8s.io/client-go/kubernetes/scheme", "k8s.io/apiserver", "k8s.io/api/core/v1",
@@ -185,7 +178,6 @@ func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 	}
 }
 
-// TestEveryPackageHasComment fails if the comment or the name of a package does not show its purpose.
 func TestEveryPackageHasComment(t *testing.T) {
 	for _, p := range list(t, "./...") {
 		if p.Doc == "" && len(p.Imports) > 0 {

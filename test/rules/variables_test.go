@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestVariablesAreDocumented: a user who searches the documentation for a variable of an error message or of --help
-// must find it, by its full name.
+// TestVariablesAreDocumented: a search for a variable of an error message or of --help must find it in the
+// documentation.
 func TestVariablesAreDocumented(t *testing.T) {
 	const root = "../.."
 	documented := map[string]bool{}
@@ -48,7 +48,6 @@ func TestVariablesAreDocumented(t *testing.T) {
 	}
 }
 
-// addVariables adds the names in the envconfig tags of a file.
 func addVariables(to map[string]string, file string) error {
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 	if err != nil {

@@ -17,9 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestWrittenAsBefore compares the data that the code writes today with the newest format. If this fails, the version
-// before cannot read the stores during a deployment. A change of the data needs a new format that the version before
-// can read, too. The usual solution is to read it in one version and to write it in the next.
+// TestWrittenAsBefore: during a deployment, the version before must be able to read the stores. Changed data needs a
+// new format that it can read: usually one version reads it, and the next writes it.
 func TestWrittenAsBefore(t *testing.T) {
 	all := formats(t)
 	today := t.TempDir()
@@ -90,8 +89,8 @@ func shapes(t *testing.T, dir string) map[string][]string {
 	return all
 }
 
-// generatedValues match values that differ in each run, in the order of the replacements: UIDs, serial numbers, keys
-// and signatures. The last one matches whole strings: revisions in the log, and lifetimes and expiries of passes.
+// generatedValues match values that differ in each run: UIDs, serial numbers, keys and signatures. The last one matches
+// whole strings: revisions in the log, and lifetimes and expiries of passes.
 var generatedValues = []*regexp.Regexp{
 	regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`),
 	regexp.MustCompile(`[0-9a-f]{16,}`),

@@ -20,7 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
-// restoreDir returns the stores of a format as directories. It sets their modes, which git does not store.
+// restoreDir sets the modes of the stores' files, which git does not store.
 func restoreDir(t *testing.T, format string) *stores.Stores {
 	t.Helper()
 	from, to := filepath.Join(format, "dir"), t.TempDir()
@@ -47,7 +47,6 @@ func restoreDir(t *testing.T, format string) *stores.Stores {
 	return st
 }
 
-// restoreAWS returns the stores of a format on moto.
 func restoreAWS(t *testing.T, format string) *stores.Stores {
 	t.Helper()
 	url, st := startMoto(t)
@@ -70,7 +69,6 @@ func restoreAWS(t *testing.T, format string) *stores.Stores {
 	return st
 }
 
-// startMoto starts an emulator of AWS with empty stores. It returns its URL and the stores.
 func startMoto(t *testing.T) (string, *stores.Stores) {
 	t.Helper()
 	srv, err := mototest.Start()

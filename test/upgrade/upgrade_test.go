@@ -1,8 +1,5 @@
-// Package upgrade tests that the code reads the stores and the credentials of earlier versions. During a deployment,
-// functions and bridges of two versions share the stores. Credentials are valid for days.
-//
-// testdata has a directory for each format: both stores, as directories and as AWS stores them, and credentials.
-// Invariants:
+// Package upgrade tests that the code reads the stores and the credentials of earlier versions. Two versions share the
+// stores during a deployment, and credentials are valid for days. testdata has a directory for each format. Invariants:
 //   - A format is written once, by -update FORMAT, and never changed.
 //   - Each later version reads all formats.
 //   - The numbers of the formats have no gaps.
@@ -54,13 +51,11 @@ const (
 	prefix     = "upgraded" // names the installation on AWS
 )
 
-// issuedAt is the time when the credentials were created.
 var issuedAt = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func now() time.Time { return issuedAt.Add(time.Hour) }
 
-// TestFormats reads the stores and the credentials of each format. If this fails, an upgrade loses clusters, grants or
-// passes, or disconnects agents.
+// TestFormats: an upgrade must not lose clusters, grants or passes, or disconnect agents.
 func TestFormats(t *testing.T) {
 	if *update != "" {
 		writeFormat(t, filepath.Join("testdata", *update))
@@ -102,7 +97,6 @@ func formats(t *testing.T) []string {
 	return dirs
 }
 
-// checkCluster reads the public cluster, the grant and the registry that fill wrote.
 func checkCluster(t *testing.T, st *stores.Stores) {
 	t.Helper()
 	ctx := t.Context()
@@ -145,7 +139,6 @@ func checkCluster(t *testing.T, st *stores.Stores) {
 	}
 }
 
-// checkCredentials verifies the pass, the certificate and the revoked certificate that fill wrote.
 func checkCredentials(t *testing.T, dir string, st *stores.Stores) {
 	t.Helper()
 	ctx := t.Context()
@@ -163,8 +156,7 @@ func checkCredentials(t *testing.T, dir string, st *stores.Stores) {
 	}
 }
 
-// checkRevisions watches from a revision of the stored log and updates an object. Watches and conditional writes of
-// clients must continue after an upgrade.
+// checkRevisions: watches and conditional writes of clients must continue after an upgrade.
 func checkRevisions(t *testing.T, st *stores.Stores) {
 	t.Helper()
 	ctx := t.Context()
@@ -190,8 +182,7 @@ func checkRevisions(t *testing.T, st *stores.Stores) {
 	}
 }
 
-// checkAgent connects and renews as the agent whose credential fill wrote. If this fails, an upgrade of the gateway
-// disconnects agents for good.
+// checkAgent: an upgrade of the gateway must not disconnect agents for good.
 func checkAgent(t *testing.T, dir string, st *stores.Stores, isBound bool) {
 	t.Helper()
 	ctx := t.Context()
@@ -238,7 +229,6 @@ func checkAgent(t *testing.T, dir string, st *stores.Stores, isBound bool) {
 	}
 }
 
-// checkPrivate reads the private cluster and its tunnel credentials that fill wrote.
 func checkPrivate(t *testing.T, dir string, st *stores.Stores) {
 	t.Helper()
 	ctx := t.Context()
@@ -330,7 +320,6 @@ func fill(t *testing.T, st *stores.Stores) map[string][]byte {
 	}
 }
 
-// fillObjects writes two clusters, a grant and a registry. It returns the private cluster.
 func fillObjects(t *testing.T, st *stores.Stores, ca *pki.CA) *clusterv1alpha1.Cluster {
 	t.Helper()
 	ctx := t.Context()
@@ -390,7 +379,6 @@ users: [{name: a, user: {token: of-a-test}}]
 	return private
 }
 
-// serverCertificate returns the certificate that a TLS server sends, as PEM.
 func serverCertificate(t *testing.T, readCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) []byte {
 	t.Helper()
 	near, far := net.Pipe()

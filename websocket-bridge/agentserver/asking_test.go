@@ -39,19 +39,17 @@ func TestStuckInLastQuarter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Far more often than a silent agent is given up, which happens once in openTimeout.
+	// Without a response, an agent is given up only after openTimeout.
 	const often = 200
 	waittest.Until(t, "the other one is looked at often", func() bool { return looked.Load() >= often })
 }
 
-// stuckMux is the tunnel of an agent that does not respond.
 func stuckMux(t *testing.T) *mux.Session {
 	t.Helper()
 	bridge, _ := newTunnel(t)
 	return bridge
 }
 
-// newTunnel returns the bridge's and the agent's end of a tunnel.
 func newTunnel(t *testing.T) (bridge, agent *mux.Session) {
 	t.Helper()
 	there := make(chan *websocket.Conn, 1)

@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// balancer is a load balancer that distributes connections to its backends. It can silently drop traffic.
 type balancer struct {
 	ln      net.Listener
 	down    atomic.Bool // drops traffic from the backends
@@ -60,7 +59,6 @@ func (b *balancer) remove(target string) {
 	}
 }
 
-// cut closes all connections.
 func (b *balancer) cut() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

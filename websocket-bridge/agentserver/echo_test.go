@@ -11,7 +11,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// echo is a stream through the tunnel to a server that echoes it.
 type echo struct {
 	t    *testing.T
 	in   *io.PipeWriter
@@ -36,7 +35,6 @@ func (w *world) echo(c *http.Client) (*echo, error) {
 	return &echo{t: w.t, in: in, out: resp.Body}, nil
 }
 
-// send sends a line and returns an error unless the line is echoed.
 func (e *echo) send() error {
 	e.sent++
 	want := fmt.Sprintf("line %d\n", e.sent)

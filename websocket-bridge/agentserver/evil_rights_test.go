@@ -14,9 +14,8 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
-// TestEvilCredential: whatever an agent responds to requests of the bridge, it is asked again, and its replica can
-// drain. Other clusters' tunnels end when they are revoked. Its own tunnel ends with the credential that it was opened
-// with.
+// TestEvilCredential: no response of an agent may prevent later requests to it, a drain, or the revocation of others.
+// Its own tunnel ends with the credential that it was opened with.
 func TestEvilCredential(t *testing.T) {
 	t.Parallel() // it mostly waits
 	long := strings.Repeat("x", 1<<10)
@@ -98,7 +97,6 @@ func bytesSay(answer, more string) func(*world, possession.Credential) http.Hand
 	}
 }
 
-// credentialSays responds with a credential and its proof.
 func (w *world) credentialSays(c possession.Credential) http.HandlerFunc {
 	return func(rw http.ResponseWriter, _ *http.Request) {
 		proof, err := c.Prove(possession.Connect, "", w.Clock.Now())

@@ -27,7 +27,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
-// dial connects as an agent of a cluster, without the agent's program.
+// dial connects as an agent, without the agent's program.
 func (w *world) dial(cluster string, c possession.Credential, r *replica) (*websocket.Conn, *http.Response, error) {
 	d := mux.NewDialer()
 	d.TLSClientConfig = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
@@ -36,7 +36,6 @@ func (w *world) dial(cluster string, c possession.Credential, r *replica) (*webs
 	return d.DialContext(w.t.Context(), "wss"+strings.TrimPrefix(r.front.URL, "https")+route.AgentPath(cluster), header)
 }
 
-// evil connects as an agent of a cluster with a stolen credential.
 func (w *world) evil(cluster string, c possession.Credential, r *replica) *websocket.Conn {
 	w.t.Helper()
 	ws, resp, err := w.dial(cluster, c, r)
@@ -48,7 +47,6 @@ func (w *world) evil(cluster string, c possession.Credential, r *replica) *webso
 	return ws
 }
 
-// serve responds to the bridge's requests to the agent at ws.
 func (w *world) serve(ws *websocket.Conn, answer http.HandlerFunc) {
 	w.t.Helper()
 	session, err := mux.Accepter(ws)
@@ -74,7 +72,7 @@ func TestTurnedAway(t *testing.T) {
 	}
 }
 
-// TestEvilAnswers: an agent's errors name its own cluster and are safe to return.
+// TestEvilAnswers: an agent must not be able to forge errors of other clusters.
 func TestEvilAnswers(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -129,7 +127,7 @@ func TestEvilAnswers(t *testing.T) {
 	}
 }
 
-// TestEvilServer: an agent that connects to another server than its cluster's API server sees no request.
+// TestEvilServer: an agent that connects to another server than its cluster's must not receive a request.
 func TestEvilServer(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -154,7 +152,7 @@ func TestEvilServer(t *testing.T) {
 	}
 }
 
-// TestEvilTunnel: an agent can fill only the windows of streams that the bridge has opened.
+// TestEvilTunnel: an agent must fill only the windows of streams that the bridge has opened.
 func TestEvilTunnel(t *testing.T) {
 	// The following are frames of yamux: version, type, flags, stream, length.
 	w := newWorld(t)

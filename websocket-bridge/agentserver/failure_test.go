@@ -18,7 +18,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
-// TestTwoAgents: both agents are used, and the death of one does not affect streams of the other.
+// TestTwoAgents: the death of one agent must not affect streams of the other.
 func TestTwoAgents(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -36,8 +36,7 @@ func TestTwoAgents(t *testing.T) {
 		}
 		open = append(open, s)
 	}
-	// On a slow machine both agents may be tried for one connection. Abandoned attempts count until the tunnel has closed
-	// them.
+	// On a slow machine one connection may try both agents. Abandoned attempts count until the tunnel has closed them.
 	var ofDies, ofStays int
 	waittest.Until(t, "the agents carry 10 together", func() bool {
 		ofDies, ofStays = dies.carries(t), stays.carries(t)
@@ -63,7 +62,6 @@ func TestTwoAgents(t *testing.T) {
 	}
 }
 
-// TestCut: an agent reconnects after a cut, and open streams fail.
 func TestCut(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -108,17 +106,13 @@ func TestBridgeKilled(t *testing.T) {
 	})
 }
 
-// blackHoles are networks that silently drop traffic in one direction or in both.
 var blackHoles = map[string]func(b *balancer, on bool){
-	"both ways": func(b *balancer, on bool) { b.up.Store(on); b.down.Store(on) },
-	// the agent receives nothing, the bridge everything
+	"both ways":       func(b *balancer, on bool) { b.up.Store(on); b.down.Store(on) },
 	"from the bridge": func(b *balancer, on bool) { b.down.Store(on) },
-	// the bridge receives nothing, the agent everything
-	"from the agent": func(b *balancer, on bool) { b.up.Store(on) },
+	"from the agent":  func(b *balancer, on bool) { b.up.Store(on) },
 }
 
-// TestBlackHole: both ends notice a network that silently drops traffic. Open streams fail, requests get a response
-// meanwhile, and new ones use another agent at once and the same agent later.
+// TestBlackHole: both ends must notice a network that silently drops traffic, so that requests get a response.
 func TestBlackHole(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for name, swallow := range blackHoles {
@@ -181,7 +175,6 @@ func TestBlackHoleWithTwoAgents(t *testing.T) {
 	}
 }
 
-// TestSlowReader: a stream whose reader does not read does not block other streams of the tunnel.
 func TestSlowReader(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -205,7 +198,7 @@ func TestSlowReader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// More than a tunnel without a window for each stream would pass.
+	// A tunnel without a window for each stream would block earlier.
 	for range 200 {
 		if err := s.send(); err != nil {
 			t.Fatal(err)
@@ -216,7 +209,6 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestThousandStreams: a thousand streams can be opened at the same time and stay open.
 func TestThousandStreams(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -268,7 +260,6 @@ func TestThousandStreams(t *testing.T) {
 	})
 }
 
-// TestStorm: 500 agents that lose their connections at once all reconnect.
 func TestStorm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")

@@ -63,7 +63,6 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// apiServer is a fake member API server. It has ordinary, endless and blocking responses.
 func apiServer(t *testing.T) *httptest.Server {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -94,7 +93,6 @@ func apiServer(t *testing.T) *httptest.Server {
 	return srv
 }
 
-// replica is a replica of the bridge.
 type replica struct {
 	*agentserver.Agents
 	metrics *prometheus.Registry
@@ -103,7 +101,6 @@ type replica struct {
 	stop    func() // as if killed
 }
 
-// replica starts a replica behind the balancer. It knows its peers.
 func (w *world) replica(configure ...func(*agentserver.Config)) *replica {
 	w.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -113,7 +110,6 @@ func (w *world) replica(configure ...func(*agentserver.Config)) *replica {
 	return w.replicaAt(ln, configure...)
 }
 
-// pair starts two replicas that know each other.
 func (w *world) pair() (here, there *replica) {
 	w.t.Helper()
 	lns, peers := make([]net.Listener, 2), agentserver.Peers{}
@@ -178,7 +174,6 @@ func (w *world) exchange(cluster string, c possession.Credential, edits ...func(
 	return next
 }
 
-// request returns a new key and its PKCS#10 request.
 func (w *world) request(cluster string) (*possession.Key, string) {
 	w.t.Helper()
 	key, err := possession.NewKey()
@@ -192,7 +187,7 @@ func (w *world) request(cluster string) (*possession.Key, string) {
 	return key, request
 }
 
-// present returns the values of a credential that the bridge receives now.
+// present returns c as the bridge receives it now.
 func (w *world) present(c possession.Credential, use possession.Use, request string) passes.AgentAuth {
 	w.t.Helper()
 	p, err := agenttest.Present(c, use, request, w.Clock.Now())
@@ -202,7 +197,6 @@ func (w *world) present(c possession.Credential, use possession.Use, request str
 	return p
 }
 
-// header returns the headers that authenticate an agent now.
 func (w *world) header(c possession.Credential, use possession.Use, request string) http.Header {
 	w.t.Helper()
 	h, err := c.Header(use, request, w.Clock.Now())
@@ -212,8 +206,7 @@ func (w *world) header(c possession.Credential, use possession.Use, request stri
 	return h
 }
 
-// bootstrap registers a private cluster and returns the credential that clusterpass cluster join --pull prints for its
-// agents.
+// bootstrap registers a private cluster and returns the credential that clusterpass cluster join --pull prints.
 func (w *world) bootstrap(name string, ttl time.Duration) secrets.Value {
 	w.t.Helper()
 	c := &v1alpha1.Cluster{
@@ -232,14 +225,12 @@ func (w *world) bootstrap(name string, ttl time.Duration) secrets.Value {
 	return token
 }
 
-// agent is an agent of a private cluster.
 type agent struct {
 	*links.Keeper
 	metrics *prometheus.Registry
 	stop    func() // drains it
 }
 
-// agent starts an agent that dials the gateway at address.
 func (w *world) agent(
 	cluster string, c possession.Credential, address string, configure ...func(*links.Config),
 ) *agent {
@@ -269,7 +260,7 @@ func (a *agent) carries(t *testing.T) int {
 	return metrictest.Gauge(t, a.metrics, "clusterpass_agent_streams")
 }
 
-// client calls the API server of a cluster through a tunnel port, like a function. Each request has its own connection.
+// client calls the API server of a cluster through a tunnel port, with a connection for each request.
 func (w *world) client(cluster, port string) *http.Client {
 	roots := x509.NewCertPool()
 	roots.AddCert(w.api.Certificate())
@@ -283,7 +274,6 @@ func (w *world) client(cluster, port string) *http.Client {
 	}}
 }
 
-// version sends one short request.
 func (w *world) version(c *http.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), waittest.Patience)
 	defer cancel()

@@ -15,8 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// TestNoBodies: a client that sends a body to the agents' endpoint is refused at once. It cannot keep a connection open
-// by sending slowly, with or without a credential.
+// TestNoBodies: a client must not keep a connection open by sending a body slowly, with or without a credential.
 func TestNoBodies(t *testing.T) {
 	t.Parallel() // it mostly waits
 	w := newWorld(t)

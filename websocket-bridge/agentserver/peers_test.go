@@ -14,7 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
-// TestPeersByName: one host name stands for the addresses that it has at the moment.
+// TestPeersByName: one host name must stand for the addresses of all replicas.
 func TestPeersByName(t *testing.T) {
 	w := newWorld(t)
 	addresses := []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"}
@@ -93,7 +93,6 @@ func TestPeersThatHang(t *testing.T) {
 	}
 }
 
-// samePort listens on one port at several addresses.
 func samePort(t *testing.T, addresses []string) []net.Listener {
 	t.Helper()
 	var lns []net.Listener

@@ -24,7 +24,7 @@ type Port struct {
 	cancel context.CancelFunc
 }
 
-// Listen serves the tunnel port on ln until Close.
+// Listen serves the tunnel port on ln until Port.Close.
 func (a *Agents) Listen(ln net.Listener) *Port {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Port{agents: a, ended: make(chan error, 1), cancel: cancel}

@@ -4,18 +4,16 @@ package agentserver
 // CONNECT to CLUSTER:443, PUT of an Announcement, or GET of the agent's credential.
 const (
 	AgentHeader = "Clusterpass-Agent" // from the agent: its ID, a UUID for each process
-	// from the agent: IDs of replicas that it is connected to; they respond with 409
-	HaveHeader     = "Clusterpass-Have"
-	ReplicaHeader  = "Clusterpass-Replica"  // from the bridge: the ID of the replica
-	ReplicasHeader = "Clusterpass-Replicas" // from the bridge: the number of replicas
-	// AnnouncementPath is the path at which an agent accepts an Announcement.
+	// From the agent: IDs of replicas that it is connected to. These respond with 409.
+	HaveHeader       = "Clusterpass-Have"
+	ReplicaHeader    = "Clusterpass-Replica"  // from the bridge: the ID of the replica
+	ReplicasHeader   = "Clusterpass-Replicas" // from the bridge: the number of replicas
 	AnnouncementPath = "/announcement"
-	// CredentialPath is the path at which an agent returns its current credential.
-	CredentialPath = "/credential"
+	CredentialPath   = "/credential"
 )
 
 // Announcement is a message from a replica to its agents.
-type Announcement struct { // total number
-	Replicas int  `json:"replicas"` // the sending replica is shutting down
-	Draining bool `json:"draining"` // this one is about to end
+type Announcement struct {
+	Replicas int  `json:"replicas"` // total number
+	Draining bool `json:"draining"` // the sending replica is shutting down
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
-// TestStuckAgent: an agent that does not respond fails no request that another agent can serve, locally or through a
-// peer. Attempts through it are given up.
+// TestStuckAgent: an agent that does not respond must fail no request that another agent can serve.
 func TestStuckAgent(t *testing.T) {
 	w := newWorld(t)
 	here, there := w.pair()

@@ -19,10 +19,9 @@ import (
 )
 
 const (
-	// maxPerCluster is the maximum number of agents of one cluster. Its Deployment has two, and more while it is updated.
+	// A Deployment has two agents, and more while it is updated.
 	maxPerCluster = 16
-	// maxStreams is the maximum number of streams of one session. An agent with sessions to eight replicas of the bridge
-	// stays within the memory limit of its manifest.
+	// maxStreams is for one session. An agent of eight replicas then stays within the memory limit of its manifest.
 	maxStreams = 1024
 	// openTimeout is the deadline of one attempt to connect through an agent or a peer, and of one request to an agent.
 	openTimeout = 5 * time.Second
@@ -39,7 +38,6 @@ type registry struct {
 	closed    bool
 }
 
-// session is the tunnel of one agent.
 type session struct {
 	cluster, agent string
 	mux            *mux.Session
@@ -50,9 +48,8 @@ type session struct {
 // maxResponse is the maximum size in bytes of an agent's response, and of its headers.
 const maxResponse = 16 << 10
 
-// call sends a request to the agent and returns the response's body. It returns an error if the body has more than
-// maxResponse bytes, or after openTimeout. The deadline is also set on the stream, because http.Transport ignores the
-// context after a 101.
+// call returns the response's body. It returns an error if the body has more than maxResponse bytes, or after
+// openTimeout. The stream has the deadline, too, because http.Transport ignores the context after a 101.
 func (s *session) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -92,7 +89,7 @@ func (s *session) call(ctx context.Context, method, path string, body []byte) ([
 	return data, nil
 }
 
-// add adds a session. It closes a former session of the same agent, since the agent connects again only without one.
+// add replaces the agent's former session. An agent that connects again has lost it.
 func (r *registry) add(s *session) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +106,6 @@ func (r *registry) add(s *session) error {
 	return nil
 }
 
-// checkCapacity returns the error that add would return.
 func (r *registry) checkCapacity(cluster, agent string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,8 +113,8 @@ func (r *registry) checkCapacity(cluster, agent string) error {
 	return err
 }
 
-// sessionToReplace returns the agent's current session, which a new one replaces. It returns nil if the agent has none,
-// and an error if there is no slot for another session. r.mu must be locked.
+// sessionToReplace returns the agent's current session or nil. It returns an error if another session would exceed a
+// limit. r.mu must be locked.
 func (r *registry) sessionToReplace(cluster, agent string) (before *session, err error) {
 	if r.closed {
 		return nil, status.New(status.Draining, cluster, "this bridge is shutting down; connect to another one")
@@ -142,7 +138,6 @@ func tooManyAgents(cluster, why string) error {
 		Message: "the agent was refused: " + why + "; try again later"}
 }
 
-// has reports whether an agent of a cluster is connected.
 func (r *registry) has(cluster, agent string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +150,6 @@ func (r *registry) remove(s *session) {
 	r.removeLocked(s)
 }
 
-// removeLocked removes a session, if present. r.mu must be locked.
 func (r *registry) removeLocked(s *session) {
 	of := r.byCluster[s.cluster]
 	i := slices.Index(of, s)
@@ -169,7 +163,6 @@ func (r *registry) removeLocked(s *session) {
 	}
 }
 
-// sessionsOf returns a cluster's sessions, those with the fewest streams first.
 func (r *registry) sessionsOf(cluster string) []*session {
 	r.mu.Lock()
 	out := slices.Clone(r.byCluster[cluster])
@@ -205,7 +198,7 @@ func (r *registry) close() {
 }
 
 // open connects through one of the cluster's agents with race. The error is tunnel.ErrNone if no agent is connected,
-// the context's if ctx ended, and otherwise that of the agent that was tried last.
+// the context's if ctx ended, and otherwise that of the last agent.
 func (r *registry) open(ctx context.Context, target tunnel.Destination) (net.Conn, error) {
 	sessions := r.sessionsOf(target.Cluster)
 	conn, errs := race(ctx, len(sessions), func(ctx context.Context, i int) (net.Conn, error) {
@@ -222,7 +215,6 @@ func (r *registry) open(ctx context.Context, target tunnel.Destination) (net.Con
 	return nil, errs[len(errs)-1]
 }
 
-// openThrough opens a stream in one session.
 func (r *registry) openThrough(ctx context.Context, s *session, target tunnel.Destination) (net.Conn, error) {
 	if s.streams.Add(1) > maxStreams {
 		s.streams.Add(-1)
@@ -277,5 +269,4 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite closes the writing half.
 func (c *counted) CloseWrite() error { return c.Conn.(interface{ CloseWrite() error }).CloseWrite() }

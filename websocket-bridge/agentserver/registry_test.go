@@ -31,7 +31,6 @@ func TestStreamsOfOneAgent(t *testing.T) {
 	}
 }
 
-// TestAgentResponseIsNotTruncated: the bridge must not use the beginning of a response that is too long.
 func TestAgentResponseIsNotTruncated(t *testing.T) {
 	bridge, agent := newTunnel(t)
 	var size atomic.Int64
@@ -52,7 +51,6 @@ func TestAgentResponseIsNotTruncated(t *testing.T) {
 	}
 }
 
-// TestAgentsOfOneCluster: the number of agents is limited for each cluster and in total.
 func TestAgentsOfOneCluster(t *testing.T) {
 	r := &registry{max: maxPerCluster + 1, byCluster: map[string][]*session{}}
 	for n := range maxPerCluster {

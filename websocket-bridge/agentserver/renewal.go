@@ -14,16 +14,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// alarmTimeout is the deadline of the writes that end the credentials of a cluster's agents.
 const alarmTimeout = 10 * time.Second
 
-// ReusesMetric is the Prometheus metric of credentials of which a copy was used.
+// ReusesMetric counts uses of credentials that prove a copy.
 const ReusesMetric = "clusterpass_agent_credential_reuses_total"
 
 // RecordTo sends audit events of reused credentials to log. A nil log discards them.
 func (a *Agents) RecordTo(log *audit.Log) { a.audit.Store(log) }
 
-// sendRenewal responds to an agent with its next credential.
 func (a *Agents) sendRenewal(w http.ResponseWriter, r *http.Request, agent *passes.Agent, request string) error {
 	if request == "" {
 		return status.New(status.BadRequest, agent.Cluster,
@@ -39,8 +37,7 @@ func (a *Agents) sendRenewal(w http.ResponseWriter, r *http.Request, agent *pass
 	return nil
 }
 
-// alarm handles an err which means that a copy of a credential was used. It ends all credentials of the cluster's
-// agents, and writes a log entry, a metric and an audit event.
+// alarm handles errors of passes.ReusedError: it ends all credentials of the cluster's agents, and records the event.
 func (a *Agents) alarm(r *http.Request, err error) {
 	var reused *passes.ReusedError
 	if !errors.As(err, &reused) {

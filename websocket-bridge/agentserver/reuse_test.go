@@ -32,7 +32,6 @@ import (
 
 const reuses = "clusterpass_agent_credential_reuses_total"
 
-// store writes a bootstrap credential, as the agents' manifest does.
 func (w *world) store(file credential.File, bootstrap secrets.Value) {
 	w.t.Helper()
 	if err := os.WriteFile(string(file), bootstrap.Reveal(), 0o600); err != nil {
@@ -40,7 +39,6 @@ func (w *world) store(file credential.File, bootstrap secrets.Value) {
 	}
 }
 
-// credential returns an agent's credential that is renewed at a replica.
 func (w *world) credential(cluster string, store credential.Store, r *replica) *credential.Credential {
 	return &credential.Credential{
 		Store: store, Cluster: cluster, URL: r.front.URL + route.AgentPath(cluster) + route.AgentCredential,
@@ -48,7 +46,6 @@ func (w *world) credential(cluster string, store credential.Store, r *replica) *
 	}
 }
 
-// current returns the credential that the agent connects with now.
 func (w *world) current(c *credential.Credential) possession.Credential {
 	w.t.Helper()
 	got, err := c.Current(w.t.Context())
@@ -58,7 +55,7 @@ func (w *world) current(c *credential.Credential) possession.Credential {
 	return got
 }
 
-// renew requests the next credential over TLS. The token of the result is the response's body, whatever it is.
+// renew returns a response and a credential whose token is the body, also after an error.
 func (w *world) renew(
 	front *httptest.Server, cluster string, c possession.Credential,
 ) (*http.Response, possession.Credential) {
@@ -82,7 +79,6 @@ func (w *world) renew(
 	return resp, possession.Credential{Token: secrets.NewValue(body), Key: key}
 }
 
-// reused returns the condition of a cluster after a reuse, or nil.
 func (w *world) reused(cluster string) *metav1.Condition {
 	w.t.Helper()
 	o, err := w.Objects.Get(w.t.Context(), clusterv1alpha1.Prefix+cluster)
@@ -96,7 +92,6 @@ func (w *world) reused(cluster string) *metav1.Condition {
 	return apimeta.FindStatusCondition(c.Status.Conditions, clusterv1alpha1.AgentCredentialReused)
 }
 
-// refusedDial fails the test unless an agent with the credential is refused as unauthenticated.
 func (w *world) refusedDial(cluster string, c possession.Credential, r *replica) {
 	w.t.Helper()
 	ws, resp, err := w.dial(cluster, c, r)
@@ -108,8 +103,8 @@ func (w *world) refusedDial(cluster string, c possession.Credential, r *replica)
 	}
 }
 
-// TestCopiedCredentialWithoutKeyIsWorthless copies a credential, as from the log of a proxy that terminates TLS. If it
-// failed, anyone with the copy could be an agent of the cluster, and renew the credential forever.
+// TestCopiedCredentialWithoutKeyIsWorthless: anyone with a copy, as from the log of a proxy, could act as the agent
+// forever.
 func TestCopiedCredentialWithoutKeyIsWorthless(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -130,7 +125,7 @@ func TestCopiedCredentialWithoutKeyIsWorthless(t *testing.T) {
 	r.connects(t, 1)
 }
 
-// TestProofIsForOneRequest replays proofs. If it failed, a captured proof would be as good as the key.
+// TestProofIsForOneRequest: a captured proof must not replace the key.
 func TestProofIsForOneRequest(t *testing.T) {
 	w := newWorld(t)
 	honest := w.enrol("prod", time.Hour)
@@ -157,8 +152,7 @@ func TestProofIsForOneRequest(t *testing.T) {
 	}
 }
 
-// TestBootstrapIsGoodForOneExchange exchanges the credential of a manifest twice. If it failed, anyone with an old
-// manifest could be an agent of the cluster.
+// TestBootstrapIsGoodForOneExchange: anyone with an old manifest could be an agent of the cluster.
 func TestBootstrapIsGoodForOneExchange(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -179,8 +173,7 @@ func TestBootstrapIsGoodForOneExchange(t *testing.T) {
 	r.connects(t, 0)
 }
 
-// TestCopiedKeyIsDetected copies credential and key, as from a backup of the member's Secrets, and both renew. If it
-// failed, the thief would stay an agent of the cluster unnoticed.
+// TestCopiedKeyIsDetected: with a backup of the member's Secrets, a thief could stay an agent of the cluster unnoticed.
 func TestCopiedKeyIsDetected(t *testing.T) {
 	for name, thiefFirst := range map[string]bool{"the thief renews first": true, "the agent renews first": false} {
 		t.Run(name, func(t *testing.T) {
@@ -224,7 +217,6 @@ func TestCopiedKeyIsDetected(t *testing.T) {
 			r.connects(t, 0)
 			w.refusedDial("prod", copied, r)
 
-			// The cluster joins again: the condition disappears, and the thief's copies are invalid.
 			o, err := w.Objects.Get(t.Context(), clusterv1alpha1.Prefix+"prod")
 			var cluster clusterv1alpha1.Cluster
 			if err == nil {
@@ -306,8 +298,8 @@ func TestCrashWhileRenewingLosesNothing(t *testing.T) {
 	}
 }
 
-// TestStoreFailsAfterRenewal: the gateway's response arrives, but storing it fails, and the gateway is unreachable for
-// a while. If the agent then used the stored credential, the gateway would report a theft.
+// TestStoreFailsAfterRenewal: an agent that cannot store its renewed credential must not use the old one. The gateway
+// would report a theft.
 func TestStoreFailsAfterRenewal(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -355,7 +347,6 @@ func TestAgentsShareOneExchange(t *testing.T) {
 	}
 }
 
-// forgetful is a Store that fails after a number of saves.
 type forgetful struct {
 	credential.File
 	saves int

@@ -11,16 +11,14 @@ import (
 )
 
 const (
-	// maxRechecks is the number of concurrent checks, so that a slow store for one agent delays few others.
+	// Concurrent checks, so that a slow store delays few other agents.
 	maxRechecks = 32
-	// maxRenewals is the number of concurrent requests to agents for their credential, so that silent agents delay few
-	// others.
+	// Concurrent requests to agents, so that silent agents delay few others.
 	maxRenewals = 64
 )
 
-// recheck closes the tunnels of agents whose credential is no longer valid. Then it starts to request a newer
-// credential from agents whose credential ends soon. It does not wait for them, so that silent agents cannot delay the
-// next recheck.
+// recheck closes the tunnels of agents whose credential is no longer valid. It requests newer credentials in the
+// background, so that silent agents cannot delay the next recheck.
 func (a *Agents) recheck(ctx context.Context) {
 	all := a.registry.all()
 	runConcurrently(all, maxRechecks, func(s *session) { a.recheckOne(ctx, s) })
@@ -33,7 +31,6 @@ func (a *Agents) recheck(ctx context.Context) {
 	})
 }
 
-// runConcurrently calls do for each of all, at most n concurrently, and waits.
 func runConcurrently(all []*session, n int, do func(*session)) {
 	var wg sync.WaitGroup
 	places := make(chan struct{}, n)
@@ -47,7 +44,6 @@ func runConcurrently(all []*session, n int, do func(*session)) {
 	wg.Wait()
 }
 
-// recheckOne closes the tunnel of an agent whose credential is no longer valid.
 func (a *Agents) recheckOne(ctx context.Context, s *session) {
 	if err := s.credential.Load().Recheck(ctx); err != nil && ctx.Err() == nil {
 		a.cfg.Log.Warn("an agent lost its tunnel: its credential is no longer valid", "cluster", s.cluster, "error",
@@ -56,8 +52,7 @@ func (a *Agents) recheckOne(ctx context.Context, s *session) {
 	}
 }
 
-// renew requests the current credential of an agent whose credential ends soon. The tunnel thus outlives the credential
-// that it was opened with.
+// renew requests a newer credential if the known one ends soon, so that the tunnel can stay open.
 func (a *Agents) renew(ctx context.Context, s *session) {
 	if ctx.Err() != nil || s.mux.IsClosed() || !s.credential.Load().Ending() {
 		return
@@ -74,7 +69,6 @@ func (a *Agents) renew(ctx context.Context, s *session) {
 	}
 }
 
-// fetchCredential returns the agent's current credential. The response is a token, a line break and the proof.
 func (a *Agents) fetchCredential(ctx context.Context, s *session) (passes.AgentAuth, error) {
 	answer, err := s.call(ctx, http.MethodGet, CredentialPath, nil)
 	token, proof, _ := strings.Cut(string(answer), "\n")

@@ -24,8 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
-// TestRevocation: an agent loses its tunnel, and cannot reconnect, after its credential was revoked or expired, or
-// after its signing key or cluster is gone.
+// TestRevocation: an agent must lose its tunnel, and not reconnect, after its right has ended.
 func TestRevocation(t *testing.T) {
 	for name, revoke := range map[string]func(w *world) error{
 		"revoked": func(w *world) error { return w.issuer.RevokeAgent(context.Background(), "prod") },
@@ -70,7 +69,7 @@ func TestRevocation(t *testing.T) {
 	}
 }
 
-// TestTunnelOutlivesCredential: a tunnel stays open after the end of its first credential if the agent has renewed it.
+// TestTunnelOutlivesCredential: streams must not end because the credential that opened the tunnel has expired.
 func TestTunnelOutlivesCredential(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -105,7 +104,7 @@ func TestTunnelOutlivesCredential(t *testing.T) {
 	}
 }
 
-// TestRechecksSideBySide: agents are checked concurrently, so that a slow store for one does not delay others.
+// TestRechecksSideBySide: a slow store for one agent must not delay the check of others.
 func TestRechecksSideBySide(t *testing.T) {
 	w := newWorld(t)
 	meet := &meeting{Store: w.Objects, both: make(chan struct{}), of: map[string]bool{}}
@@ -157,7 +156,6 @@ func (m *meeting) wait(ctx context.Context, key string) {
 	}
 }
 
-// TestJoinedAgain: after its cluster has joined again, an agent exchanges the bootstrap credential that is then stored.
 func TestJoinedAgain(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -185,8 +183,7 @@ func TestJoinedAgain(t *testing.T) {
 	r.connects(t, 1)
 }
 
-// TestRefusedClientsFreeThePort: a client that is refused at the tunnel port cannot keep its connection open with an
-// endless body.
+// TestRefusedClientsFreeThePort: a refused client must not keep its connection open with an endless body.
 func TestRefusedClientsFreeThePort(t *testing.T) {
 	t.Parallel() // it mostly waits
 	w := newWorld(t)

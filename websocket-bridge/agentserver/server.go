@@ -1,19 +1,16 @@
-// Package agentserver is the bridge's side of private clusters. It has the endpoint for their agents, and the
-// tunnel port through which the gateway reaches their API servers.
+// Package agentserver is the bridge's side of private clusters: the endpoint for agents, and the tunnel port for other
+// parts of the gateway. See docs/guide/private-clusters.md.
 //
 // Invariants:
-//   - An agent's credential is valid for one cluster only. A caller's credential is never valid for an agent, nor the
-//     reverse.
-//   - An agent whose credential is revoked or expired, or whose signing key is gone, loses its tunnel within
-//     Config.Recheck.
+//   - An agent's credential is valid for one cluster, and never as a caller's. Callers' credentials are never valid for
+//     agents.
+//   - An agent without a valid credential loses its tunnel within Config.Recheck.
 //   - An agent proves possession of its credential's key. If two agents use one key, all credentials of the cluster's
 //     agents end.
-//   - Only parts of the gateway may use the tunnel port. They need a token for one cluster that is valid for a minute.
-//   - The traffic in a tunnel is TLS from the gateway to the member's API server. Neither bridge nor agent can decrypt
-//     it.
-//   - A CONNECT for a cluster whose agents are connected to another replica is forwarded once.
-//
-// See docs/guide/private-clusters.md.
+//   - The tunnel port requires a token of the gateway for one cluster, valid for a minute.
+//   - The traffic in a tunnel is TLS from the gateway to the member's API server, which bridge and agent cannot
+//     decrypt.
+//   - A CONNECT is forwarded to another replica at most once.
 package agentserver
 
 import (
@@ -120,7 +117,6 @@ func New(cfg Config) *Agents {
 	return a
 }
 
-// lookupInterval is the interval at which the replicas are counted.
 const lookupInterval = 5 * time.Second
 
 func (a *Agents) every(ctx context.Context, interval time.Duration, do func(context.Context)) {
@@ -137,7 +133,6 @@ func (a *Agents) every(ctx context.Context, interval time.Duration, do func(cont
 	}
 }
 
-// countReplicas counts the replicas and announces a changed number to the agents.
 func (a *Agents) countReplicas(ctx context.Context) {
 	n := len(a.cfg.Peers.addresses(ctx, a.cfg.Lookup))
 	if n == 0 {
@@ -186,7 +181,6 @@ func (a *Agents) announcement() Announcement {
 	return Announcement{Replicas: a.replicas, Draining: a.draining}
 }
 
-// announce sends the announcement to all agents, concurrently.
 func (a *Agents) announce(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, s := range a.registry.all() {
@@ -195,7 +189,6 @@ func (a *Agents) announce(ctx context.Context) {
 	wg.Wait()
 }
 
-// announceTo sends the announcement to one agent.
 func (a *Agents) announceTo(ctx context.Context, s *session) {
 	body, err := json.Marshal(a.announcement())
 	if err != nil {
@@ -232,8 +225,7 @@ const (
 	bodyTimeout  = 5 * time.Second
 )
 
-// setDeadlines stops clients from occupying a connection without sending or reading. Agents' requests have no body, so
-// one with a body is refused.
+// setDeadlines stops clients from occupying a connection without sending or reading. Agents' requests have no body.
 func setDeadlines(w http.ResponseWriter, r *http.Request, cluster string) error {
 	if r.ContentLength == 0 {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
@@ -244,7 +236,7 @@ func setDeadlines(w http.ResponseWriter, r *http.Request, cluster string) error 
 		"the request has a body: agents of cluster %q send none; send the request without it", cluster)
 }
 
-// closeAfterResponse closes the connection after the response, even if the client neither sends nor reads.
+// closeAfterResponse closes the connection even if the client neither sends nor reads.
 func closeAfterResponse(w http.ResponseWriter) {
 	c := http.NewResponseController(w) // no error counts: some writers have no deadlines and need none
 	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
@@ -281,7 +273,6 @@ func (a *Agents) serve(w http.ResponseWriter, r *http.Request, cluster, tail str
 		"the request is no websocket: agents of cluster %q must connect by websocket", cluster)
 }
 
-// connect serves an agent's tunnel until it ends.
 func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.Agent) error {
 	id, err := uuid.Parse(r.Header.Get(AgentHeader))
 	if err != nil {
@@ -398,7 +389,6 @@ func (a *Agents) tryPeer(ctx context.Context, target tunnel.Destination, peer st
 	return a.hops.Hop(ctx, target, peer)
 }
 
-// explain converts an error of open or hop to a *status.Error or the context's error.
 func explain(ctx context.Context, cluster string, err error) error {
 	var known *status.Error
 	switch {

@@ -32,8 +32,6 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
-// TestThroughTheTunnel: requests and streams reach the API server through an agent. Without an agent, the error
-// explains that.
 func TestThroughTheTunnel(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -55,7 +53,6 @@ func TestThroughTheTunnel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The bridge itself uses the same path.
 	conn, err := r.Dial(t.Context(), "prod", "", nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +70,7 @@ func TestThroughTheTunnel(t *testing.T) {
 	waittest.Until(t, "nothing is carried any more", func() bool { return a.carries(t) == 0 })
 }
 
-// TestNothingIsSeen: the traffic of bridge and agent contains no readable credential or response.
+// TestNothingIsSeen: the traffic of bridge and agent must contain no readable credential or response.
 func TestNothingIsSeen(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -106,8 +103,7 @@ func TestNothingIsSeen(t *testing.T) {
 	}
 }
 
-// TestWhoMayConnect: callers, agents and parts of the gateway have different credentials, and none is valid in place of
-// another.
+// TestWhoMayConnect: credentials of callers, agents and parts of the gateway must not be valid in place of another.
 func TestWhoMayConnect(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -158,7 +154,6 @@ func TestWhoMayConnect(t *testing.T) {
 				t.Errorf("%s with %s: %d %s", path, name, rec.Code, rec.Body)
 			}
 		}
-		// The same at the tunnel port.
 		conn, err := net.Dial("tcp", r.port)
 		if err != nil {
 			t.Fatal(err)
@@ -173,7 +168,7 @@ func TestWhoMayConnect(t *testing.T) {
 	}
 }
 
-// TestOnlyTheGatewaysOwnPort: another server than the gateway's tunnel port receives no token.
+// TestOnlyTheGatewaysOwnPort: another server than the gateway's tunnel port must not receive a token.
 func TestOnlyTheGatewaysOwnPort(t *testing.T) {
 	w := newWorld(t)
 	w.enrol("prod", time.Hour)
@@ -188,7 +183,6 @@ func TestOnlyTheGatewaysOwnPort(t *testing.T) {
 		if err == nil {
 			_ = conn.Close()
 			t.Errorf("%v was believed", proxy)
-			// the caller's credential is not the problem
 		} else if code := status.From(err).Code(); code != http.StatusBadGateway {
 			t.Errorf("%v: %d, %v", proxy, code, err)
 		}
@@ -215,7 +209,7 @@ func TestReplicas(t *testing.T) {
 	token := w.enrol("prod", time.Hour)
 	one := w.enrol("one", time.Hour)
 	a, b, c := w.replicaAt(lns[0], know), w.replicaAt(lns[1], know), w.replicaAt(lns[2], know)
-	// This agent reaches the first replica only, although it knows of the others.
+	// This agent reaches the first replica only, although it knows the number of replicas.
 	alone := w.agent("one", one, a.front.Listener.Addr().String())
 	all := w.agent("prod", token, w.front.address())
 	waittest.Until(t, "the agent is connected to all", func() bool { return all.Links() == 3 })
@@ -377,12 +371,11 @@ func TestDrainWaitsForConnects(t *testing.T) {
 	}
 }
 
-// getter is a store whose Get is a function.
 type getter func(ctx context.Context, key string) (objects.Object, error)
 
 func (g getter) Get(ctx context.Context, key string) (objects.Object, error) { return g(ctx, key) }
 
-// TestRenewal: an agent can exchange its credential for a new one with the same lifetime and cluster.
+// TestRenewal: the next credential must have the lifetime and the cluster of the last one.
 func TestRenewal(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -399,8 +392,7 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestAgentRenews: an agent renews its credential after half of its lifetime and stores it, and another agent uses the
-// stored one.
+// TestAgentRenews: the agents of a cluster must share each renewed credential.
 func TestAgentRenews(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -425,8 +417,7 @@ func TestAgentRenews(t *testing.T) {
 	}
 }
 
-// TestServices: an agent connects to the services that are configured for other clusters of the gateway, and to nothing
-// else, by every path.
+// TestServices: an agent connects to the configured services, and to nothing else, by every path.
 func TestServices(t *testing.T) {
 	w := newWorld(t)
 	tenant, neighbour := apiServer(t), apiServer(t)
@@ -474,7 +465,6 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// getVersion sends a request to a server through conn and closes it.
 func getVersion(conn net.Conn, srv *httptest.Server) error {
 	c := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: srv.Client().Transport.(*http.Transport).TLSClientConfig.Clone(),
@@ -487,7 +477,6 @@ func getVersion(conn net.Conn, srv *httptest.Server) error {
 	return err
 }
 
-// TestErrorsAreStatuses: every refusal of the bridge is a metav1.Status.
 func TestErrorsAreStatuses(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()

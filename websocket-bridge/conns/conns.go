@@ -1,13 +1,10 @@
 // Package conns bounds the connections of an HTTP server that carry no request.
 //
-//   - [Idle] closes connections that are too many: in all, and of one source address.
-//   - [CloseUnauthorized] closes the connections of clients without a valid credential.
-//
 // Invariants:
 //   - A connection with a request in progress is never closed.
 //   - The longest idle connection of a source closes first, so a client that connects anew is served.
 //   - Connections before their first request close no others, and are closed by no others.
-//   - Each change costs the same time, however many connections and sources there are.
+//   - Each change costs constant time, however many connections and sources there are.
 package conns
 
 import (
@@ -19,9 +16,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
-// Idle closes connections without a request beyond a limit. The limits apply twice: to connections before their first
-// request, which may be in their TLS handshake, and to those after a request. Zero limits mean none. Call Track from
-// http.Server.ConnState. It is safe for concurrent use.
+// Idle closes connections without a request beyond a limit; zero means no limit. Connections before and after their
+// first request are counted separately. Call Track from http.Server.ConnState. It is safe for concurrent use.
 type Idle struct {
 	Max          int // in all; the source with the most connections loses its oldest
 	MaxPerSource int // of one source; connections of unknown sources are not limited by it
@@ -38,7 +34,6 @@ func (i *Idle) Track(c net.Conn, state http.ConnState) {
 	}
 }
 
-// update returns a connection that is to be closed, or nil.
 func (i *Idle) update(c net.Conn, state http.ConnState) net.Conn {
 	source := sourceOf(c)
 	i.mu.Lock()
@@ -74,7 +69,7 @@ func sourceOf(c net.Conn) limits.Source {
 	return limits.SourceOf(limits.ParseAddress(c.RemoteAddr().String()))
 }
 
-// closeNow closes a connection without the farewell of TLS, which could block.
+// closeNow closes a connection without TLS's close_notify, which could block.
 func closeNow(c net.Conn) {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
@@ -90,10 +85,8 @@ func CloseUnauthorized(h http.Handler) http.Handler {
 
 type writer struct{ http.ResponseWriter }
 
-// Unwrap lets http.ResponseController reach Flush, Hijack and deadlines.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader implements http.ResponseWriter.
 func (w *writer) WriteHeader(code int) {
 	if code == http.StatusUnauthorized {
 		w.Header().Set("Connection", "close")

@@ -10,7 +10,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
-// fakeConn is a connection from an address that records whether it was closed.
 type fakeConn struct {
 	net.Conn
 	from   string
@@ -36,7 +35,6 @@ func connect(i *Idle, n int, from string) []*fakeConn {
 	return opened
 }
 
-// open opens n connections from an address without a request.
 func open(i *Idle, n int, from string) []*fakeConn {
 	opened := make([]*fakeConn, n)
 	for k := range opened {
@@ -56,8 +54,7 @@ func closed(conns []*fakeConn) int {
 	return n
 }
 
-// TestIdleConnectionsAreBounded: an address that opens many connections must lose its own, not those of others, and
-// never one with a request.
+// TestIdleConnectionsAreBounded: an address that opens many connections must lose only its own idle ones.
 func TestIdleConnectionsAreBounded(t *testing.T) {
 	i := &Idle{Max: 20, MaxPerSource: 10}
 	other := connect(i, 5, "192.0.2.1")
@@ -84,8 +81,8 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfUnknownSourcesShareOnlyTheLimitOfAll: behind a listener that has no addresses, clients must not
-// count as one source.
+// TestConnectionsOfUnknownSourcesShareOnlyTheLimitOfAll: clients of a listener without addresses must not count as one
+// source.
 func TestConnectionsOfUnknownSourcesShareOnlyTheLimitOfAll(t *testing.T) {
 	i := &Idle{Max: 20, MaxPerSource: 1}
 	if opened := connect(i, 21, "none"); closed(opened) != 1 || !opened[0].closed {
@@ -93,8 +90,8 @@ func TestConnectionsOfUnknownSourcesShareOnlyTheLimitOfAll(t *testing.T) {
 	}
 }
 
-// TestHandshakesAndIdleConnectionsDoNotCloseEachOther: a stranger that opens connections and sends no request could
-// close those that callers keep, and idle callers could keep others from a handshake.
+// TestHandshakesAndIdleConnectionsDoNotCloseEachOther: a stranger without requests must not close callers' connections.
+// Idle callers must not prevent handshakes.
 func TestHandshakesAndIdleConnectionsDoNotCloseEachOther(t *testing.T) {
 	i := &Idle{Max: 10, MaxPerSource: 5}
 	kept := connect(i, 5, "192.0.2.1")
@@ -109,8 +106,7 @@ func TestHandshakesAndIdleConnectionsDoNotCloseEachOther(t *testing.T) {
 	}
 }
 
-// TestLargestSource: the limit of all would close a connection of a source with few, if the largest source were not
-// known after each change.
+// TestLargestSource: the limit of all must not close a connection of a source with few.
 func TestLargestSource(t *testing.T) {
 	var p pool
 	random := rand.New(rand.NewPCG(1, 2))

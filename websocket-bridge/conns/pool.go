@@ -7,8 +7,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
-// pool is a set of connections by source. It finds the source with the most connections in constant time. The zero
-// value is empty.
+// pool finds the source with the most connections in constant time. The zero value is empty.
 type pool struct {
 	open     map[net.Conn]*list.Element
 	bySource map[limits.Source]*list.List       // of net.Conn, the oldest first; none is empty
@@ -30,7 +29,6 @@ func (p *pool) add(c net.Conn, source limits.Source) {
 	p.resized(source, own.Len()-1, own.Len())
 }
 
-// remove removes a connection, if it is in the pool.
 func (p *pool) remove(c net.Conn, source limits.Source) {
 	element, ok := p.open[c]
 	if !ok {
@@ -45,14 +43,12 @@ func (p *pool) remove(c net.Conn, source limits.Source) {
 	}
 }
 
-// removeOldest removes the oldest connection of a source that has one, and returns it.
 func (p *pool) removeOldest(source limits.Source) net.Conn {
 	oldest := p.bySource[source].Front().Value.(net.Conn)
 	p.remove(oldest, source)
 	return oldest
 }
 
-// largest returns a source with the most connections.
 func (p *pool) largest() limits.Source {
 	for source := range p.bySize[p.most] {
 		return source
@@ -60,7 +56,6 @@ func (p *pool) largest() limits.Source {
 	return limits.Source{}
 }
 
-// resized records that the number of connections of a source changed by one.
 func (p *pool) resized(source limits.Source, before, after int) {
 	if delete(p.bySize[before], source); len(p.bySize[before]) == 0 {
 		delete(p.bySize, before)

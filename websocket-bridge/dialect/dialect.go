@@ -1,9 +1,7 @@
 // Package dialect translates websocket requests for members that refuse websockets. Exec, attach and port-forward
 // become SPDY. Watches and logs become plain HTTP.
 //
-// Each channel of the client's websocket is a stream of the member's SPDY connection. A port-forward of SPDY within a
-// websocket copies the bytes of SPDY unchanged. A side that does not read blocks the other, since nothing is buffered
-// except the final Status of exec and attach.
+// A side that does not read blocks the other. Only the final Status of exec and attach is buffered.
 package dialect
 
 import (
@@ -24,7 +22,6 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// maxNeeded is the maximum number of entries of Translator.needed, and neededTTL is the lifetime of each.
 const (
 	maxNeeded = 1024
 	neededTTL = 5 * time.Minute
@@ -85,14 +82,13 @@ func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Ca
 	return forward.Do(w, r, c)
 }
 
-// fallback translates a request after the member has refused the client's websocket. It implements forward.Fallback.
+// fallback translates a request after the member has refused the client's websocket.
 type fallback struct {
 	session    *session
 	translated func() (done bool, err error)
 	remember   func() // records that the member needs SPDY
 }
 
-// ServeRefused implements forward.Fallback.
 func (f *fallback) ServeRefused(resp *http.Response, by *cluster.Member) (done bool, err error) {
 	if slices.Contains(protocolIndependent, resp.StatusCode) {
 		return false, nil
@@ -107,8 +103,8 @@ func (f *fallback) ServeRefused(resp *http.Response, by *cluster.Member) (done b
 // protocolIndependent are status codes that a member also sends for the translated request.
 var protocolIndependent = []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusTooManyRequests}
 
-// concernsAllCallers reports whether the refusal of a websocket may concern websockets in general, and so other
-// callers. Server failures and refusals by the member's authorizer do not.
+// concernsAllCallers reports whether the member may refuse all websockets. Server failures and refusals by the member's
+// authorizer concern one caller.
 func concernsAllCallers(refusal *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(refusal.Header.Get("Content-Type"))
 	return refusal.StatusCode < http.StatusInternalServerError &&
@@ -124,7 +120,6 @@ func firstOf(offered []string, known []string) string {
 	return ""
 }
 
-// session is one translated request.
 type session struct {
 	maxMessage int64
 	w, ws      http.ResponseWriter
@@ -139,12 +134,11 @@ type session struct {
 	framing     text.Framing // only for byPlainHTTP
 }
 
-// logProtocols are the websocket protocols of a followed log. The first is the default.
+// The first protocol is the default.
 var logProtocols = []string{"binary.k8s.io", logBase64}
 
 const logBase64 = "base64.binary.k8s.io"
 
-// byPlainHTTP sends the request by plain HTTP. done is always true.
 func (s *session) byPlainHTTP() (done bool, err error) {
 	call := s.call
 	call.Request = call.WithoutUpgrade()
@@ -152,8 +146,7 @@ func (s *session) byPlainHTTP() (done bool, err error) {
 	return true, text.Answer(s.w, s.ws, s.r, do, s.maxMessage, s.protocol, s.framing)
 }
 
-// bySPDY sends the request by SPDY. It returns false if the client should get the response to the websocket instead,
-// because the member refuses SPDY, too.
+// bySPDY returns false if the member refuses SPDY, too. The client then gets the response to the websocket.
 func (s *session) bySPDY() (done bool, err error) {
 	resp, call, err := forward.Dial(s.spdyRequest(), s.call, forward.SPDY)
 	if err != nil {
@@ -199,7 +192,6 @@ const bufferSize = maxPiece + 1
 
 var messageBuffers sync.Pool
 
-// spdyRequest returns the client's request as a request for SPDY.
 func (s *session) spdyRequest() *http.Request {
 	r := s.r.Clone(s.r.Context())
 	r.Method = http.MethodPost

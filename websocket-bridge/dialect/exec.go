@@ -17,8 +17,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// execProtocols are the websocket protocols of exec and attach. Only "v5" can close stdin. Before "v4", the error
-// channel contains plain text. The oldest protocol is the default.
+// Only "v5" can close stdin. Before "v4", the error channel contains plain text. The oldest protocol is the default.
 var execProtocols = []string{
 	"v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io",
 }
@@ -31,7 +30,6 @@ const (
 
 var streamTypes = [...]string{"stdin", "stdout", "stderr", "error", "resize"}
 
-// exec serves an exec or attach session.
 func (s *session) exec(_ context.Context, client *websocket.Conn, member io.ReadWriteCloser) {
 	conn := newSPDY(member)
 	defer conn.cut()
@@ -58,7 +56,7 @@ func (s *session) exec(_ context.Context, client *websocket.Conn, member io.Read
 		conn.cut() // there is no receiver any more
 		text.ReadOversized(client, err)
 	}()
-	// the verdict decides whether the session succeeded
+	// The verdict decides whether the session succeeded.
 	_ = conn.run(streams[chStdout], streams[chStderr], streams[chError])
 	if len(verdict) > 0 {
 		out.write(chError, forProtocol(verdict, s.protocol))
@@ -72,8 +70,7 @@ func (s *session) exec(_ context.Context, client *websocket.Conn, member io.Read
 // maxVerdict is the maximum size in bytes of the Status with a command's result.
 const maxVerdict = 1 << 20
 
-// openStreams opens the streams that the query asks for, in the order that members expect. receive is called with the
-// received data.
+// openStreams opens the streams of the query in the order that members expect.
 func openStreams(conn *spdyConn, query string, receive func(ch byte, p []byte)) (streams [len(streamTypes)]*stream,
 	err error) {
 	tty := route.Truthy(query, "tty")
@@ -98,7 +95,7 @@ func openStreams(conn *spdyConn, query string, receive func(ch byte, p []byte)) 
 }
 
 // readMessages forwards the client's messages until reading fails, and returns that error. It ignores errors of the
-// member, whose command may have ended. The client must still receive its result.
+// member, because the client must still receive the result of an ended command.
 func readMessages(client *websocket.Conn, protocol string, coded bool, streams [len(streamTypes)]*stream) error {
 	for {
 		ch, message, err := nextMessage(client, coded)
@@ -117,7 +114,6 @@ func readMessages(client *websocket.Conn, protocol string, coded bool, streams [
 	}
 }
 
-// nextMessage returns the channel and the content of the client's next message.
 func nextMessage(client *websocket.Conn, coded bool) (ch byte, message io.Reader, err error) {
 	for {
 		if _, message, err = client.NextReader(); err != nil {
@@ -134,8 +130,8 @@ func nextMessage(client *websocket.Conn, coded bool) (ch byte, message io.Reader
 	}
 }
 
-// messages writes channels to a websocket. After an error it discards all data, until the reader of the client notices
-// that it is gone.
+// messages writes channels to a websocket. After an error it discards data until the reader notices that the client is
+// gone.
 type messages struct {
 	conn   *websocket.Conn
 	base64 bool
@@ -160,8 +156,7 @@ func (m *messages) write(ch byte, p []byte) {
 	m.failed = err != nil
 }
 
-// forProtocol converts the member's verdict, a Status, to the client's protocol. Before v4, only failures are sent, as
-// plain text.
+// forProtocol converts the member's Status to the client's protocol. Before v4, only failures are sent, as plain text.
 func forProtocol(verdict []byte, protocol string) []byte {
 	if strings.HasPrefix(protocol, "v") {
 		return verdict

@@ -14,16 +14,14 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// portProtocols are the older websocket protocols of port-forward. Each port of the query has two channels, for data
-// and for errors. Each channel starts with the port as a little-endian 16-bit number. The first protocol is the
-// default.
+// portProtocols have two channels for each port of the query: data and errors. Each channel starts with the port as a
+// little-endian 16-bit number. The first protocol is the default.
 var portProtocols = []string{"v4.channel.k8s.io", "v4.base64.channel.k8s.io"}
 
-// maxPorts is the maximum number of ports of one session. Members that support websockets may accept more.
+// Members that support websockets may accept more ports in one session.
 const maxPorts = 16
 
-// portsOf returns the ports of a query, or nil if they are missing, invalid or too many. Kubelets accept a port twice,
-// as two connections.
+// portsOf returns nil for missing, invalid or too many ports. Kubelets accept a port twice, as two connections.
 func portsOf(query string) []uint16 {
 	q, err := url.ParseQuery(query)
 	if err != nil || len(q["ports"]) > maxPorts {
@@ -40,7 +38,6 @@ func portsOf(query string) []uint16 {
 	return ports
 }
 
-// forwardPorts serves a port-forward with channels.
 func (s *session) forwardPorts(_ context.Context, client *websocket.Conn, member io.ReadWriteCloser) {
 	conn := newSPDY(member)
 	defer conn.cut()
@@ -80,7 +77,6 @@ func (s *session) forwardPorts(_ context.Context, client *websocket.Conn, member
 	<-clientGone
 }
 
-// readData forwards the client's messages until reading fails, and returns that error.
 func readData(client *websocket.Conn, coded bool, data []*stream) error {
 	for {
 		ch, message, err := nextMessage(client, coded)

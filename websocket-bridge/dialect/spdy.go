@@ -11,7 +11,6 @@ import (
 )
 
 const (
-	// maxPiece is the maximum size in bytes of one piece of data.
 	maxPiece = 32 << 10
 	// replyTimeout is how long a member may wait before it accepts a stream.
 	replyTimeout = 30 * time.Second
@@ -30,9 +29,9 @@ const (
 	ping        = 6
 )
 
-// spdyConn is a SPDY connection to a member. Only this side opens streams. The goroutine that calls open and run also
-// delivers the received data, before it reads more. So nothing is queued, and an idle session needs little memory. The
-// library of kubectl needs a compressor of a megabyte for each connection, and queues up to 250 frames of any size.
+// spdyConn is a SPDY connection to a member. Only this side opens streams. The goroutine of open and run delivers data
+// before it reads more, so nothing is queued. The library of kubectl needs a compressor of a megabyte for each
+// connection, and queues up to 250 frames.
 type spdyConn struct {
 	member  io.ReadWriteCloser
 	in      *bufio.Reader
@@ -45,7 +44,6 @@ func newSPDY(member io.ReadWriteCloser) *spdyConn {
 	return &spdyConn{member: member, in: bufio.NewReaderSize(member, 4<<10)}
 }
 
-// cut closes the connection. It is safe for concurrent use.
 func (c *spdyConn) cut() { _ = c.member.Close() }
 
 // stream is one stream to a member. send and end are safe for concurrent use.
@@ -56,8 +54,8 @@ type stream struct {
 	replied, ended, broken bool
 }
 
-// open opens a stream with a header of names and values, and waits until the member accepts it. receive is called with
-// the received data and must not keep it. nil discards the data.
+// open waits until the member accepts the stream. header alternates names and values. receive must not keep the data;
+// nil discards it.
 func (c *spdyConn) open(receive func([]byte), header ...string) (*stream, error) {
 	late := time.AfterFunc(replyTimeout, c.cut)
 	defer late.Stop()
@@ -89,7 +87,7 @@ const (
 	zlibFlush = "\x00\x00\x00\xff\xff"
 )
 
-// headerBlock returns a header as in SYN_STREAM. All headers of a connection are one zlib stream.
+// headerBlock encodes a header for SYN_STREAM. All headers of a connection are one zlib stream.
 func headerBlock(first bool, header []string) []byte {
 	text := binary.BigEndian.AppendUint32(nil, uint32(len(header)/2))
 	for _, s := range header {
@@ -105,7 +103,6 @@ func headerBlock(first bool, header []string) []byte {
 	return append(append(block, text...), zlibFlush...)
 }
 
-// errReset means that the member reset a stream before its end.
 var errReset = errors.New("the member reset a stream")
 
 // run delivers received data until the given streams have ended. It returns an error if one of them was reset.
@@ -185,8 +182,7 @@ func (c *spdyConn) data(s *stream, flags byte, length int) error {
 	return nil
 }
 
-// pong answers a ping, without waiting for the write in progress. The member may block that write until more of its own
-// data is read.
+// pong answers a ping in the background. The member may block the write in progress until more of its data is read.
 func (c *spdyConn) pong(frame [headLen + 4]byte) {
 	if c.ponging.CompareAndSwap(false, true) {
 		go func() { // ends with the connection
@@ -203,7 +199,7 @@ func (c *spdyConn) write(frame []byte) error {
 	return err
 }
 
-// send sends the content of r. It returns when it is written to the member's connection.
+// send returns when the content of r is written to the member's connection.
 func (s *stream) send(r io.Reader) error {
 	buf := pieces.Get().(*[headLen + maxPiece]byte)
 	defer pieces.Put(buf)
@@ -224,7 +220,6 @@ func (s *stream) send(r io.Reader) error {
 	}
 }
 
-// end closes the stream for writing.
 func (s *stream) end() error {
 	frame := binary.BigEndian.AppendUint32(nil, s.id)
 	return s.conn.write(append(frame, flagFin, 0, 0, 0))

@@ -13,13 +13,11 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// Protocols of port-forward: SPDY within binary messages of a websocket, and the protocol within SPDY.
 const (
 	tunnel      = "SPDY/3.1+portforward.k8s.io"
 	portForward = "portforward.k8s.io"
 )
 
-// tunnel transfers the member's SPDY connection in binary messages.
 func (s *session) tunnel(_ context.Context, client *websocket.Conn, member io.ReadWriteCloser) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -48,7 +46,6 @@ func (s *session) tunnel(_ context.Context, client *websocket.Conn, member io.Re
 	wg.Wait()
 }
 
-// closeTimeout is the deadline for sending a close frame.
 const closeTimeout = time.Second
 
 // sendClose sends a close frame with code 1000 if the data is complete, and otherwise 1011.
@@ -57,11 +54,9 @@ func sendClose(client *websocket.Conn, whole bool, why string) {
 	if !whole {
 		code = websocket.CloseInternalServerErr
 	}
-	// the client may be gone
 	_ = client.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, why), time.Now().Add(closeTimeout))
 }
 
-// badHandshake returns the error of a failed upgrade.
 func badHandshake(err error) error {
 	var handshake websocket.HandshakeError
 	if errors.As(err, &handshake) {

@@ -1,8 +1,5 @@
 // Package frames finds the ends and the kinds of frames in an upgraded connection, and does no I/O.
 //
-//   - [WebSocket] and [SPDY] parse one direction of a connection. Pieces of input may end anywhere.
-//   - [Control] encodes control frames of a websocket. [ControlPayload] decodes them.
-//
 // Invariants:
 //   - Only the header of the current frame is stored, not its payload.
 //   - Input may be malformed. The reported ends are then meaningless, but parsing always advances and never panics.
@@ -66,7 +63,6 @@ func (w *WebSocket) headLen() int {
 	return n
 }
 
-// payload returns the payload's length from the header.
 func (w *WebSocket) payload() uint64 {
 	switch l := w.head[1] & 0x7f; l {
 	case 126:

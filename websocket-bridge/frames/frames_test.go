@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// frame encodes a websocket frame. Those of clients are masked.
 func frame(opcode byte, masked bool, payload []byte) []byte {
 	out := []byte{0x80 | opcode}
 	bit := byte(0)
@@ -50,8 +49,7 @@ func ends(next func([]byte) (int, bool), pieces ...[]byte) []int {
 	return out
 }
 
-// TestWebSocketInEverySplit fails if the ends of frames depend on how the network splits a stream. Pings of the bridge
-// would then be written into the middle of a message. The frames have length fields of 7, 16 and 64 bits.
+// TestWebSocketInEverySplit: pings of the bridge would be written into the middle of a message.
 func TestWebSocketInEverySplit(t *testing.T) {
 	for _, masked := range []bool{false, true} {
 		var all []byte
@@ -115,7 +113,7 @@ func TestSPDYInEverySplit(t *testing.T) {
 	}
 }
 
-// FuzzFrames checks that the ends of frames do not depend on how the input is split, and that parsing always advances.
+// FuzzFrames: ends must not depend on how the input is split, and parsing must advance.
 func FuzzFrames(f *testing.F) {
 	f.Add(frame(2, true, []byte("hello")), uint16(3))
 	f.Add(frame(2, false, make([]byte, 200)), uint16(4))

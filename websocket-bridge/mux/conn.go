@@ -1,10 +1,8 @@
-// Package mux multiplexes connections to private clusters over one websocket between bridge and agent. It uses
-// yamux.
+// Package mux multiplexes connections to private clusters over one websocket between bridge and agent, with yamux.
 //
 // Invariants:
 //   - Each stream has its own window, so a slow reader blocks only its own stream.
-//   - Each end sends a beat every few seconds. Silence ends the websocket, so that a network which silently drops
-//     packets is detected.
+//   - Silence ends the websocket, so that a network which silently drops packets is detected.
 //   - An end buffers at most the windows of the other end. Only one end opens streams, and unexpected frames end the
 //     websocket.
 //   - When the websocket ends, every stream ends with an error, so that cut data does not look complete.
@@ -31,7 +29,6 @@ const (
 	writeTimeout = time.Minute
 )
 
-// bufferSize is the size in bytes of a websocket's buffers.
 const bufferSize = 32 << 10
 
 var buffers = &sync.Pool{}
@@ -84,7 +81,6 @@ func (c *conn) beat() {
 	}
 }
 
-// Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
 	for {
 		if err := c.ws.SetReadDeadline(time.Now().Add(Silence)); err != nil {
@@ -121,7 +117,6 @@ const (
 	pingFrame  = 2
 )
 
-// frames parses the frames of a byte stream.
 type frames struct {
 	header []byte // received part of a header
 	body   uint32 // remaining bytes of a body
@@ -153,7 +148,7 @@ func (f *frames) see(p []byte) error {
 	return nil
 }
 
-// Write implements net.Conn. It joins a header and its body in one message.
+// Write joins a header and its body in one message.
 func (c *conn) Write(p []byte) (int, error) {
 	if c.header == nil && len(p) == headerSize && p[1] == dataFrame && binary.BigEndian.Uint32(p[8:]) > 0 {
 		c.header = append([]byte(nil), p...)
@@ -177,13 +172,12 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, errors.Join(err, w.Close())
 }
 
-// Close implements net.Conn.
 func (c *conn) Close() error {
 	c.closed.Do(func() { close(c.stop) })
 	return c.ws.Close()
 }
 
-// The remaining methods of net.Conn. The tunnel sets its own deadlines.
+// The tunnel sets its own deadlines.
 func (c *conn) LocalAddr() net.Addr            { return c.ws.LocalAddr() }
 func (c *conn) RemoteAddr() net.Addr           { return c.ws.RemoteAddr() }
 func (*conn) SetDeadline(time.Time) error      { return nil }

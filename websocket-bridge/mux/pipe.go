@@ -8,15 +8,13 @@ import (
 	"time"
 )
 
-// linger is how long one direction may continue after the other has ended. The traffic is TLS, which needs little time
-// after its close message.
+// linger is how long one direction may continue after the other. TLS needs little time after its close message.
 const linger = 30 * time.Second
 
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
 
-// Pipe copies bytes between a and b until both directions have ended, or one has failed. It closes both connections. A
-// cut on one side becomes a cut on the other. Pipe sets no idle deadline, because only the endpoints know how long the
-// traffic may pause.
+// Pipe copies bytes between a and b until both directions have ended, or one has failed, and closes both. A cut on one
+// side becomes a cut on the other. Only the endpoints know how long traffic may pause, so there is no idle deadline.
 func Pipe(a, b net.Conn) {
 	defer func() { _, _ = a.Close(), b.Close() }()
 	ended := make(chan error, 2)
@@ -32,7 +30,6 @@ func Pipe(a, b net.Conn) {
 	<-ended
 }
 
-// copyOneWay copies src to dst until src ends, and closes dst for writing.
 func copyOneWay(dst, src net.Conn) error {
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)

@@ -23,12 +23,10 @@ const (
 // ErrCut is the error of reading from a stream after the tunnel has ended.
 var ErrCut = errors.New("the tunnel was cut")
 
-// Session is one end of a tunnel. It is safe for concurrent use. It is a net.Listener for streams that the other end
-// opens.
+// Session is one end of a tunnel, and a net.Listener for the other end's streams. It is safe for concurrent use.
 type Session struct{ *yamux.Session }
 
-// Opener returns the bridge's end of a tunnel, which opens streams. It owns ws. Streams that the other end opens are
-// reset.
+// Opener returns the bridge's end of a tunnel, which opens streams and resets those of the other end. It owns ws.
 func Opener(ws *websocket.Conn) (*Session, error) {
 	c := &gated{Conn: newConn(ws), open: make(chan struct{})}
 	s, err := yamux.Client(c, config())
@@ -43,14 +41,12 @@ func Opener(ws *websocket.Conn) (*Session, error) {
 	return &Session{s}, nil
 }
 
-// gated is a connection that blocks reads until open is closed. yamux starts to read before GoAway. Until then it would
-// accept streams of the other end.
+// gated blocks reads until open is closed. yamux starts to read before GoAway, and would accept streams until then.
 type gated struct {
 	net.Conn
 	open chan struct{}
 }
 
-// Read implements net.Conn.
 func (g *gated) Read(p []byte) (int, error) {
 	<-g.open
 	return g.Conn.Read(p)
@@ -92,10 +88,9 @@ func (s *Session) Accept() (net.Conn, error) {
 	return &stream{st}, nil
 }
 
-// stream is a connection through the tunnel.
 type stream struct{ *yamux.Stream }
 
-// Read implements net.Conn. yamux reports the end of a session as the end of the data.
+// Read distinguishes a cut from the end of the data. yamux reports both as io.EOF.
 func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.Stream.Read(p)
 	if errors.Is(err, io.EOF) && s.Session().IsClosed() {
@@ -104,6 +99,6 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite closes the writing half. yamux's Close does only that. It releases the stream when the other end has
-// closed, too.
+// CloseWrite closes the writing half, as yamux's Close does. yamux releases the stream when the other end has closed,
+// too.
 func (s *stream) CloseWrite() error { return s.Close() }

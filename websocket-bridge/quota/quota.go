@@ -12,7 +12,7 @@ type Quota struct {
 	byCaller map[string]int
 }
 
-// New returns a Quota with the limits for all callers together and for each caller. 0 means no limit.
+// New returns a Quota with limits for all callers together and for each caller. 0 means no limit.
 func New(all, each int) *Quota { return &Quota{all: all, each: each, byCaller: map[string]int{}} }
 
 // Limit identifies the limit that refused a slot.
@@ -25,8 +25,8 @@ const (
 	Each Limit = "caller"
 )
 
-// Acquire acquires a slot for a caller. If a limit is reached, it returns that limit and no release. Further calls of
-// release do nothing.
+// Acquire acquires a slot for a caller. If a limit is reached, it returns that limit and no release. release may be
+// called repeatedly.
 func (q *Quota) Acquire(caller string) (release func(), reached Limit) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -37,7 +37,7 @@ func TestQuotaLimitsCallersAndTotal(t *testing.T) {
 	}
 }
 
-// TestQuotaForgetsCallers fails if the memory of a bridge grows with the number of callers it has ever had.
+// TestQuotaForgetsCallers: the memory of a bridge must not grow with the number of callers it has ever had.
 func TestQuotaForgetsCallers(t *testing.T) {
 	q := New(0, 0)
 	var wg sync.WaitGroup

@@ -25,16 +25,16 @@ type Check struct {
 	Shared bool                            // depends on something that all bridges share, so another bridge is no better
 }
 
-// The results of all checks are cached for checkMemory, so that probes cannot load the stores. Checks that are not
-// shared are cheap, and also run uncached for /healthz.
+// All checks are cached for checkMemory, so that probes cannot load the stores. Checks that are not shared are cheap,
+// and also run uncached for /healthz.
 const (
 	checkTimeout = 3 * time.Second
 	checkMemory  = time.Second
 )
 
-// Admin serves /livez, /readyz, /healthz and /metrics for operators. /healthz is for load balancers and for whatever
-// replaces a failed bridge. After a bridge was ready once, /healthz ignores shared checks. Its caches still help then,
-// and a new bridge would have none.
+// Admin serves /livez, /readyz, /healthz and /metrics for operators. /healthz is for load balancers and whatever
+// replaces a failed bridge. After a bridge was ready once, /healthz ignores shared checks: its caches still help, and a
+// new bridge would have none.
 func (b *Bridge) Admin(checks ...Check) http.Handler {
 	checks = append([]Check{{Name: "draining", Fail: func(context.Context) error {
 		if b.draining.Load() {
@@ -107,7 +107,6 @@ func run(ctx context.Context, checks []Check) (int, string) {
 	return http.StatusOK, out.String() + "check passed\n"
 }
 
-// storeChecks returns checks that read from both stores.
 func storeChecks(sec secrets.Store, obj objects.Store) []Check {
 	return []Check{
 		{Name: "objects", Shared: true, Fail: func(ctx context.Context) error {
@@ -124,7 +123,6 @@ func storeChecks(sec secrets.Store, obj objects.Store) []Check {
 	}
 }
 
-// listenerCheck returns a check that connects to the bridge's own listener.
 func listenerCheck(addr net.Addr) Check {
 	return Check{Name: "listener", Fail: func(ctx context.Context) error {
 		host, port, err := net.SplitHostPort(addr.String())

@@ -118,7 +118,6 @@ func (b *Bridge) ServeWatch(w http.ResponseWriter, r *http.Request, user string,
 	})
 }
 
-// runStream opens a stream for a request, runs do, and closes the stream.
 func (b *Bridge) runStream(
 	r *http.Request, info streams.Info, do func(*http.Request, *streams.Stream) error,
 ) (err error) {
@@ -131,7 +130,7 @@ func (b *Bridge) runStream(
 		if returned {
 			return
 		}
-		// do panicked to cut the response off. If the stream has ended already, the reason is the cause of its end.
+		// A panic of do cuts the response off. If the stream has ended already, the reason is the cause of its end.
 		if err = context.Cause(s.Context()); err == nil {
 			err = status.New(status.Aborted, "", "the answer broke off")
 		}
@@ -152,10 +151,9 @@ type Drain struct {
 	WaitForTunnels func(ctx context.Context)
 }
 
-// Serve calls serve, which serves srv, until it fails or ctx ends. If serve fails, its error is returned. Otherwise the
-// bridge drains:
-//   - It stops being ready, but accepts requests until drain.Delay has passed. Then it closes its listener.
-//   - It ends watches, so that clients resume elsewhere. Sessions and tunnels may continue until drain.Timeout is near.
+// Serve calls serve, which serves srv, until it fails or ctx ends. In the latter case the bridge drains:
+//   - It stops being ready. After drain.Delay it closes its listener.
+//   - It ends watches, so that clients resume elsewhere. Other streams may continue until drain.Timeout is near.
 //   - It closes the remaining connections, and returns the error of that.
 func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error, drain Drain) error {
 	// Streams outlive ctx during the drain.

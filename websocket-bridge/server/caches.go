@@ -8,7 +8,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cache"
 )
 
-// caches exports the statistics of a bridge's caches to Prometheus.
 type caches struct {
 	mu     sync.Mutex
 	counts []func() map[string]cache.Stats // by the cache's name
@@ -36,14 +35,12 @@ var (
 		"Cache entries, including those of missing keys.", []string{"cache"}, nil)
 )
 
-// Describe implements prometheus.Collector.
 func (*caches) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{cacheHits, cacheMisses, cacheStale, cacheErrors, cacheEvictions, cacheEntries} {
 		descs <- d
 	}
 }
 
-// Collect implements prometheus.Collector.
 func (c *caches) Collect(metrics chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,7 +16,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// moody is a secret store that can be made unavailable.
 type moody struct {
 	secrets.Store
 	down atomic.Bool
@@ -29,7 +28,6 @@ func (m *moody) Get(ctx context.Context, name string) (*secrets.Secret, error) {
 	return m.Store.Get(ctx, name)
 }
 
-// TestCacheMetrics: /metrics shows the state of the caches.
 func TestCacheMetrics(t *testing.T) {
 	hs := serve(t, Limits{}, Drain{}, stays)
 	store := &moody{Store: hs.Secrets}

@@ -10,8 +10,8 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
 
-// calls limits each caller's concurrent requests. Streams have other limits. A token that only a member can check
-// counts as a new caller, so such requests are also limited by unverified.
+// calls limits each caller's concurrent requests without streams. Each token that only a member can check counts as a
+// new caller, so unverified limits these, too.
 type calls struct {
 	plain    *quota.Quota
 	toMember *quota.Quota // by cluster
@@ -67,5 +67,4 @@ func (c *calls) refuse(limit, format string, args ...any) error {
 	return err
 }
 
-// retryAfter is the Retry-After of a refused request.
 const retryAfter = 5 * time.Second

@@ -85,8 +85,7 @@ func TestLimitsOfCalls(t *testing.T) {
 	open(0)
 }
 
-// TestLimitsOfStrangers: a client that uses a new token for each request gets no larger share of the bridge, and leaves
-// identified callers theirs.
+// TestLimitsOfStrangers: a client with a new token for each request must not use the slots of identified callers.
 func TestLimitsOfStrangers(t *testing.T) {
 	answer := make(chan struct{})
 	hs := serve(t, Limits{MaxUnverified: 3}, Drain{}, stays)
@@ -158,7 +157,7 @@ func TestUnreadStream(t *testing.T) {
 			defer func() { _ = ours.Close() }()
 			ln.Hand(notifyingConn{theirs, ended})
 			cfg := hs.tls("alice")
-			// in 1.3 the server continues to write after the handshake
+			// With TLS 1.3 the server continues to write after the handshake.
 			cfg.ServerName, cfg.MaxVersion = "example.com", tls.VersionTLS12
 			conn := tls.Client(ours, cfg)
 			if _, err := io.WriteString(conn, request(logPath)); err != nil {
@@ -180,13 +179,11 @@ func TestUnreadStream(t *testing.T) {
 	}
 }
 
-// notifyingConn is a connection that reports its closing.
 type notifyingConn struct {
 	net.Conn
 	ended chan struct{}
 }
 
-// Close implements net.Conn. The server calls it once.
 func (c notifyingConn) Close() error {
 	defer close(c.ended)
 	return c.Conn.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
-// cloudWatchPeriod is the interval of the metrics for CloudWatch. Its alarms evaluate minutes.
+// CloudWatch alarms evaluate minutes.
 const cloudWatchPeriod = time.Minute
 
 // cloudWatch prints a line for CloudWatch Logs every cloudWatchPeriod until ctx ends.
@@ -38,13 +38,12 @@ func (b *Bridge) cloudWatch(ctx context.Context, out io.Writer, namespace string
 // AgentReusesMetric is the CloudWatch metric of agents' credentials of which a copy was used.
 const AgentReusesMetric = "AgentCredentialReuses"
 
-// totals count from the bridge's start. stale are reads of expired cache entries, and agentReuses uses of copied
-// credentials.
+// totals count from the bridge's start. stale are reads of expired cache entries.
 type totals struct{ failed, stale, auditLost, auditRefused, agentReuses float64 }
 
 // cloudWatchLine returns the metrics in the embedded metric format, and the current totals. Counters cover the time
-// since before, and those of rare events are omitted at 0. The open streams include the connections of the tunnel port,
-// which need as much memory.
+// since before, and those of rare events are omitted at 0. Open streams include connections of the tunnel port, which
+// need as much memory.
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) (line []byte, all totals, err error) {
 	families, err := b.Metrics.Gather()

@@ -24,7 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
-// TestCloudWatchLine checks the metrics that the alarms and the scaling of infra/aws use.
+// TestCloudWatchLine: the alarms and the scaling of infra/aws use these metrics.
 func TestCloudWatchLine(t *testing.T) {
 	hs := serve(t, Limits{MaxStreams: 4}, Drain{Timeout: time.Second}, stays)
 	for range 2 {
@@ -43,7 +43,6 @@ func TestCloudWatchLine(t *testing.T) {
 	if err != nil || all.failed != 1 {
 		t.Errorf("%v, %v", all, err)
 	}
-	// Stale reads are reported only if there are any.
 	if bytes.Contains(line, []byte("StaleReads")) {
 		t.Errorf("%s", line)
 	}
@@ -55,7 +54,6 @@ func TestCloudWatchLine(t *testing.T) {
 	}
 }
 
-// wantStreamMetrics checks the line of a bridge with two of four possible streams.
 func wantStreamMetrics(t *testing.T, line []byte, now time.Time) {
 	t.Helper()
 	type group struct {
@@ -91,7 +89,6 @@ func wantStreamMetrics(t *testing.T, line []byte, now time.Time) {
 	}
 }
 
-// TestCloudWatchLineOfAudit checks the metrics of the audit log's alarm.
 func TestCloudWatchLineOfAudit(t *testing.T) {
 	log := audit.New(audit.Config{
 		To: failing{}, Queue: 1, FailClosed: true, Log: slog.New(slog.DiscardHandler),
@@ -126,8 +123,7 @@ func TestCloudWatchLineOfAudit(t *testing.T) {
 	}
 }
 
-// TestCloudWatchLineOfReusedCredentials: without this metric there is no alarm on AWS when a copy of an agent's
-// credential is used.
+// TestCloudWatchLineOfReusedCredentials: without this metric, AWS raises no alarm when a copy of a credential is used.
 func TestCloudWatchLineOfReusedCredentials(t *testing.T) {
 	b := New(Limits{})
 	reuses := prometheus.NewCounter(prometheus.CounterOpts{Name: agentserver.ReusesMetric})
@@ -145,12 +141,10 @@ func TestCloudWatchLineOfReusedCredentials(t *testing.T) {
 	}
 }
 
-// failing is a full disk.
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
-// TestCloudWatchLineOfTunnels: connections of the tunnel port count as open streams of the bridge.
 func TestCloudWatchLineOfTunnels(t *testing.T) {
 	b := New(Limits{MaxStreams: 4, Recheck: time.Minute})
 	parts, err := assembly.Open(t.Context(), assembly.Env{

@@ -60,7 +60,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Limits are the limits of callers and connections. Programs that run a bridge embed it. Zero means no limit.
+// Limits are the limits of callers and connections. Zero means no limit.
 type Limits struct {
 	Unidentified
 	MaxStreams        int           `envconfig:"CLUSTERPASS_MAX_STREAMS" default:"10000" min:"1" desc:"Maximum number of concurrent streams." example:"20000"`
@@ -86,7 +86,7 @@ func (l Limits) streams() streams.Config {
 	}
 }
 
-// Timeouts of every connection. Reading and writing have none here, because streams are long-lived.
+// Reading and writing have no timeouts here, because streams are long-lived.
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 5 * time.Minute

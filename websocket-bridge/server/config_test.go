@@ -9,7 +9,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// TestConfig: invalid values are refused at the start, with the name of the variable.
 func TestConfig(t *testing.T) {
 	for _, tt := range []struct{ set, variable, problem string }{
 		{"CLUSTERPASS_DRAIN_TIMEOUT=110s", "", ""},

@@ -16,7 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 )
 
-// callCost is a gateway and a bare httputil.ReverseProxy, the minimum for any gateway, before equal members.
+// callCost compares a gateway with a bare httputil.ReverseProxy, the minimum for any gateway.
 type callCost struct{ gateway, proxy func(tb testing.TB) }
 
 // newCallCost returns functions that each GET a small object over a connection of their own.
@@ -52,7 +52,6 @@ func newCallCost(tb testing.TB) callCost {
 	}
 }
 
-// getter returns a function that sends a request over one connection.
 func getter(tb testing.TB, cfg *tls.Config, target string) func(testing.TB) {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg}}
 	tb.Cleanup(client.CloseIdleConnections)
@@ -68,7 +67,6 @@ func getter(tb testing.TB, cfg *tls.Config, target string) func(testing.TB) {
 	}
 }
 
-// BenchmarkCall measures a GET of a small object: CPU and allocations of client, gateway and member together.
 func BenchmarkCall(b *testing.B) {
 	cost := newCallCost(b)
 	for name, call := range map[string]func(testing.TB){"gateway": cost.gateway, "ReverseProxy": cost.proxy} {
@@ -81,8 +79,8 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// TestCallAllocations: a request would become slower unnoticed if it allocated more. The limits are a third above the
-// figures of this version: 44 objects more than a bare ReverseProxy, and less than half of its bytes.
+// TestCallAllocations: a request would become slower unnoticed. The limits are a third above the figures of this
+// version: 44 objects more than a bare ReverseProxy, and less than half of its bytes.
 func TestCallAllocations(t *testing.T) {
 	const (
 		calls      = 200

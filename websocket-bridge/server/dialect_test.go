@@ -76,7 +76,6 @@ const (
 	portsPath  = "/clusters/m/api/v1/namespaces/a/pods/p/portforward?ports=80"
 )
 
-// TestTranslation covers every course and end of a translated session.
 func TestTranslation(t *testing.T) {
 	success := `{"status":"Success"}`
 	// For the session in which stdin is not read: the bytes that the client sent, and a signal that it has read the end.
@@ -206,7 +205,7 @@ func TestTranslationEnds(t *testing.T) {
 			for {
 				_, _, err := conn.ReadMessage()
 				if err == nil { // the session has started
-					continue // the session has begun
+					continue
 				}
 				if !websocket.IsCloseError(err, websocket.CloseGoingAway) {
 					t.Errorf("%v", err)
@@ -218,8 +217,8 @@ func TestTranslationEnds(t *testing.T) {
 	}
 }
 
-// TestOversizedMessages: a message above the limit ends a translated session with the right close code, even if the
-// client sends more. The member's connection ends, too.
+// TestOversizedMessages: a client must get the right close code even if it sends more. The member's connection ends,
+// too.
 func TestOversizedMessages(t *testing.T) {
 	for protocol, path := range map[string]string{
 		"v5.channel.k8s.io": translated, "v4.channel.k8s.io": portsPath, "SPDY/3.1+portforward.k8s.io": portsPath,
@@ -256,8 +255,7 @@ func TestOversizedMessages(t *testing.T) {
 	}
 }
 
-// TestPortForwardBreaksOff: if the member's connection is cut within a frame, the client's stream must not look
-// complete.
+// TestPortForwardBreaksOff: a stream that is cut within a frame must not look complete.
 func TestPortForwardBreaksOff(t *testing.T) {
 	var upgrades atomic.Int64
 	raw := make(chan net.Conn, 1)
@@ -283,7 +281,6 @@ func TestPortForwardBreaksOff(t *testing.T) {
 	}
 }
 
-// hijacked is a ResponseWriter that reveals the hijacked connection.
 type hijacked struct {
 	http.ResponseWriter
 	conn chan net.Conn
@@ -297,8 +294,8 @@ func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// TestTranslationAfterRotation: a member that supports only SPDY and refuses the old credential is called with the new
-// one. This also works if the member is known to need translation, so that no other request renews the credential.
+// TestTranslationAfterRotation: a member with only SPDY and a new credential must stay reachable, even if only
+// translated requests could renew the credential.
 func TestTranslationAfterRotation(t *testing.T) {
 	var upgrades atomic.Int64
 	var known atomic.Value
@@ -434,8 +431,7 @@ func TestTranslatedPorts(t *testing.T) {
 	}
 }
 
-// TestStrangeFrames: irrelevant SPDY frames of a member are ignored. A ping is answered even if the client does not
-// read.
+// TestStrangeFrames: irrelevant SPDY frames are ignored. A ping is answered even if the client does not read.
 func TestStrangeFrames(t *testing.T) {
 	hs := serve(t, Limits{}, Drain{}, framing(3, func(f *spdyframes.Framer, stdout spdyframes.StreamId) {
 		for _, frame := range []spdyframes.Frame{
@@ -486,8 +482,7 @@ func TestStrangeFrames(t *testing.T) {
 	}
 }
 
-// TestTranslatedSessionProvesItsToken: a session by SPDY would occupy a slot of unknown tokens until its end, if the
-// member's switch did not prove its token.
+// TestTranslatedSessionProvesItsToken: otherwise the session would occupy a slot of unknown tokens until its end.
 func TestTranslatedSessionProvesItsToken(t *testing.T) {
 	var asked atomic.Int64
 	began := make(chan struct{}, 2)

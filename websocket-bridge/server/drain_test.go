@@ -17,7 +17,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// TestDrain: first the bridge stops being ready. Watches end between two events, and sessions continue.
 func TestDrain(t *testing.T) {
 	t.Parallel() // it mostly waits
 	half, rest := make(chan struct{}), make(chan struct{})
@@ -102,7 +101,6 @@ func TestDrainCutsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestDrainEndsEarly: the drain ends with the last session.
 func TestDrainEndsEarly(t *testing.T) {
 	hs := serve(t, Limits{}, Drain{Timeout: time.Hour}, stays)
 	_, exec := hs.get("alice", execPath, upgrade...)

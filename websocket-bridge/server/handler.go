@@ -20,11 +20,10 @@ import (
 
 // HandlerConfig configures a Handler.
 type HandlerConfig struct {
-	Fleet   fleetconfig.Settings
-	API     apiconfig.Options
-	Private Private
-	// TunnelListen is the address of the tunnel port. "" opens none.
-	TunnelListen string
+	Fleet        fleetconfig.Settings
+	API          apiconfig.Options
+	Private      Private
+	TunnelListen string // "" opens no tunnel port
 	Peer         identity.Peer
 }
 
@@ -36,8 +35,8 @@ type Handler struct {
 	closers []func() error // in the order of opening
 }
 
-// NewHandler opens everything behind a bridge: agents and the tunnel port, the gateway with all its parts, probes, and
-// the maintenance of passes. When ctx ends, agents are asked to connect elsewhere. Call Close when done.
+// NewHandler opens the gateway with all its parts, the tunnel port, probes, and the maintenance of passes. When ctx
+// ends, agents connect elsewhere. Call Close when done.
 func (b *Bridge) NewHandler(ctx context.Context, p *assembly.Parts, cfg HandlerConfig) (_ *Handler, err error) {
 	h := &Handler{}
 	defer func() {
@@ -77,7 +76,6 @@ func (b *Bridge) NewHandler(ctx context.Context, p *assembly.Parts, cfg HandlerC
 	return h, nil
 }
 
-// openAgents opens the endpoint of agents, and the tunnel port if there is one.
 func (h *Handler) openAgents(ctx context.Context, b *Bridge, p *assembly.Parts, cfg HandlerConfig) error {
 	h.Agents = cfg.Private.newAgents(b, p)
 	h.onClose(h.Agents.Close)
@@ -93,7 +91,6 @@ func (h *Handler) openAgents(ctx context.Context, b *Bridge, p *assembly.Parts, 
 	return nil
 }
 
-// startBackground starts the maintenance of passes and the probes of members.
 func (h *Handler) startBackground(
 	ctx context.Context, b *Bridge, p *assembly.Parts, members *cluster.Members, signer passes.Signer,
 ) {
@@ -124,7 +121,7 @@ func (h *Handler) Close() error {
 	return errors.Join(errs...)
 }
 
-// background calls run in a goroutine. Its context ends with ctx or when stop is called. stop waits for run.
+// background calls run in a goroutine. stop cancels its context and waits for it.
 func background(ctx context.Context, run func(ctx context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -135,10 +132,8 @@ func background(ctx context.Context, run func(ctx context.Context)) (stop func()
 	return func() { cancel(); <-done }
 }
 
-// auditTimeout is the deadline for writing audit events at the end.
 const auditTimeout = 5 * time.Second
 
-// closeGateway writes the audit events of completed requests and closes gw.
 func closeGateway(gw *gateway.Gateway) error {
 	ctx, cancel := context.WithTimeout(context.Background(), auditTimeout) // all other contexts have ended
 	defer cancel()

@@ -41,13 +41,11 @@ type bridgeServer struct {
 	ended     chan error
 }
 
-// serve starts a bridge with a member that responds with h.
 func serve(t testing.TB, l Limits, drain Drain, h http.HandlerFunc) *bridgeServer {
 	t.Helper()
 	return serveFresh(t, l, drain, cluster.Freshness{}, h)
 }
 
-// serveFresh is like serve, with caches for members.
 func serveFresh(t testing.TB, l Limits, drain Drain, fresh cluster.Freshness, h http.HandlerFunc) *bridgeServer {
 	t.Helper()
 	if drain.Timeout == 0 {
@@ -63,8 +61,7 @@ func serveFresh(t testing.TB, l Limits, drain Drain, fresh cluster.Freshness, h 
 			c.Origins = gateway.Origins{"https://console.example.com"}
 			c.Source = l.Source
 		}}))
-	certificate := httptest.NewTLSServer(nil) // which is started for its certificate alone
-	// started only for its certificate
+	certificate := httptest.NewTLSServer(nil) // started only for its certificate
 	hs.serverCA = certificate.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
 	hs.tlsServer = &tls.Config{
 		Certificates: certificate.TLS.Certificates, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12,
@@ -95,13 +92,11 @@ func serveFresh(t testing.TB, l Limits, drain Drain, fresh cluster.Freshness, h 
 	return hs
 }
 
-// addMember registers a cluster whose API server is h.
 func (hs *bridgeServer) addMember(name string, h http.HandlerFunc, edits ...func(*v1alpha1.ClusterSpec)) {
 	hs.t.Helper()
 	hs.AddCluster(name, clustertest.NewStreamingMember(hs.t, h).Kubeconfig(`{token: members-token}`), edits...)
 }
 
-// isIdle reports whether no stream is open.
 func (hs *bridgeServer) isIdle() bool { return hs.bridge.streams.Len() == 0 }
 
 // tls returns the client configuration of a user, or of an anonymous client for "".
@@ -114,19 +109,16 @@ func (hs *bridgeServer) tls(user string) *tls.Config {
 	return c
 }
 
-// request formats a GET.
 func request(path string, header ...string) string {
 	return "GET " + path + " HTTP/1.1\r\nHost: x\r\n" + strings.Join(append(header, ""), "\r\n") + "\r\n"
 }
 
-// get sends a request on its own connection, which is closed with the test.
 func (hs *bridgeServer) get(user, path string, header ...string) (*http.Response, *tls.Conn) {
 	hs.t.Helper()
 	resp, conn, _ := gatewaytest.SendRaw(hs.t, hs.addr, hs.tls(user), request(path, header...))
 	return resp, conn
 }
 
-// metric returns the value of one series of the bridge.
 func (hs *bridgeServer) metric(name string, labels ...string) float64 {
 	hs.t.Helper()
 	return metrictest.Value(hs.t, hs.bridge.Metrics, name, labels...)

@@ -24,7 +24,7 @@ const (
 
 var upgrade = []string{"Connection: Upgrade", "Upgrade: SPDY/3.1"}
 
-// stays is a member that sends one event and then keeps the response open. It echoes an upgraded connection.
+// stays sends one event and then keeps the response open. It echoes an upgraded connection.
 func stays(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != "" {
 		conn, rw, err := http.NewResponseController(w).Hijack()
@@ -69,7 +69,6 @@ func TestLimitsOfStreams(t *testing.T) {
 	})
 }
 
-// TestStreamsEnd covers every reason for which the bridge ends a stream.
 func TestStreamsEnd(t *testing.T) {
 	t.Parallel()                  // it mostly waits
 	const short = 4 * time.Second // long enough for the stream to start: an earlier end looks like a cut
@@ -140,8 +139,7 @@ func TestStalledClient(t *testing.T) {
 	})
 }
 
-// TestDeadlinesStayWithTheirStream fails if the deadline of a stream stays on its connection. Later requests of the
-// client would fail without a reason.
+// TestDeadlinesStayWithTheirStream: later requests on the connection would fail without a reason.
 func TestDeadlinesStayWithTheirStream(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -166,7 +164,6 @@ func TestDeadlinesStayWithTheirStream(t *testing.T) {
 	}
 }
 
-// TestEndOfAStalledClient: a client that does not read does not delay the end of its stream.
 func TestEndOfAStalledClient(t *testing.T) {
 	t.Parallel() // it mostly waits
 	gone := make(chan struct{})
@@ -185,7 +182,6 @@ func TestEndOfAStalledClient(t *testing.T) {
 	waittest.Until(t, "the stream is closed", hs.isIdle)
 }
 
-// TestEndOfAStalledTextClient is the same for a command that a web page runs.
 func TestEndOfAStalledTextClient(t *testing.T) {
 	t.Parallel() // it mostly waits
 	gone := make(chan struct{})

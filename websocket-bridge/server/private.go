@@ -11,14 +11,14 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
-// Private configures the tunnels of private clusters. Programs that run a bridge embed it.
+// Private configures the tunnels of private clusters.
 type Private struct {
 	MaxAgents int               `envconfig:"CLUSTERPASS_MAX_AGENTS" default:"5000" min:"1" desc:"Maximum number of connected agents of private clusters." example:"1000"`
 	Peers     agentserver.Peers `envconfig:"CLUSTERPASS_PEERS" desc:"Tunnel ports of all replicas of the bridge: a comma-separated list of host:port. A host may have many addresses." example:"bridge.clusterpass.internal:8444"`
 }
 
-// newAgents returns the endpoint of a bridge for the agents of private clusters. Its verifier has caches of its own, so
-// that agents cannot evict the passes of callers. Call Close when done.
+// newAgents uses a verifier with its own caches, so that agents cannot evict the passes of callers. Call Close when
+// done.
 func (p Private) newAgents(b *Bridge, parts *assembly.Parts) *agentserver.Agents {
 	keys := parts.NewVerifier()
 	b.CountCaches(func() map[string]cache.Stats {
@@ -36,8 +36,6 @@ func (p Private) newAgents(b *Bridge, parts *assembly.Parts) *agentserver.Agents
 	})
 }
 
-// listenTunnel opens the tunnel port at listen and returns a function that closes it. Clusters have the port's public
-// address in their proxyURL.
 func listenTunnel(ctx context.Context, a *agentserver.Agents, listen string) (closePort func() error, err error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {

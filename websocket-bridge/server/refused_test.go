@@ -11,8 +11,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// TestRefusedConnectionsClose: a client without a credential must not keep connections open that it opened itself. Each
-// would occupy memory and a descriptor for minutes. Behind a balancer, other callers use the same connection.
+// TestRefusedConnectionsClose: clients without a credential must not keep connections open, except behind a balancer,
+// where other callers use them.
 func TestRefusedConnectionsClose(t *testing.T) {
 	const attack = 300
 	hs := serve(t, Limits{}, Drain{}, stays)
@@ -40,7 +40,7 @@ func TestRefusedConnectionsClose(t *testing.T) {
 }
 
 // TestIdleConnectionsOfOneSourceAreClosed: one address must not use up the descriptors of the bridge by idle
-// connections, whether or not its calls were allowed.
+// connections.
 func TestIdleConnectionsOfOneSourceAreClosed(t *testing.T) {
 	const most = 3
 	answer := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }

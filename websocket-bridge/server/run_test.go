@@ -40,7 +40,6 @@ type program struct {
 	ended        chan error
 }
 
-// newProgram starts a program. It ends with the test, at the latest.
 func newProgram(t *testing.T, drain time.Duration) *program {
 	t.Helper()
 	must := func(err error) {
@@ -117,7 +116,6 @@ func enrol(t *testing.T, st *stores.Stores) (keys *passes.Verifier, agent posses
 	return keys, agent
 }
 
-// runAgent runs an agent of prod until the test ends.
 func runAgent(t *testing.T, bridge string, agent possession.Credential) {
 	t.Helper()
 	keeper := links.New(links.Config{
@@ -133,7 +131,6 @@ func runAgent(t *testing.T, bridge string, agent possession.Credential) {
 	t.Cleanup(func() { stop(); running.Wait() })
 }
 
-// connect connects to the private cluster like a function, as soon as possible.
 func (p *program) connect() net.Conn {
 	p.t.Helper()
 	return connect(p.t, p.keys, p.port)
@@ -152,8 +149,7 @@ func connect(t *testing.T, keys *passes.Verifier, port string) net.Conn {
 	return conn
 }
 
-// TestRunDrains: connections of the tunnel port continue while the bridge drains, even without own clients. The bridge
-// exits when they have ended.
+// TestRunDrains: connections of the tunnel port must continue while the bridge drains.
 func TestRunDrains(t *testing.T) {
 	p := newProgram(t, time.Hour)
 	conn := p.connect()
@@ -169,7 +165,7 @@ func TestRunDrains(t *testing.T) {
 	waittest.Until(t, "the drain of its own streams is over", func() bool {
 		return isRunning("agentserver.(*Agents).Wait")
 	})
-	// long enough for several checks of the open connections
+	// Long enough for several checks of the open connections.
 	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
 		expectEcho(t, conn)
 	}
@@ -192,7 +188,6 @@ func TestRunEndsInTime(t *testing.T) {
 	}
 }
 
-// end waits until the program has ended.
 func (p *program) end() error {
 	p.t.Helper()
 	select {
@@ -204,7 +199,6 @@ func (p *program) end() error {
 	}
 }
 
-// expectEcho checks that conn echoes a line.
 func expectEcho(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_, err := io.WriteString(conn, "hello")
@@ -217,7 +211,6 @@ func expectEcho(t *testing.T, conn net.Conn) {
 	}
 }
 
-// echoServer returns the address of a server that echoes.
 func echoServer(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,5 +1,4 @@
-// Package server is the bridge. It runs the handlers of all functions without a function's limits, and it serves
-// streams.
+// Package server is the bridge. It runs the handlers of all functions without a function's limits, and serves streams.
 package server
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// Run serves until ctx ends, and then drains. The log goes to logTo, and to standard error if logTo is nil.
+// Run serves until ctx ends, and then drains. It logs to logTo, or to standard error if logTo is nil.
 func Run(ctx context.Context, cfg *Config, logTo io.Writer) (err error) {
 	peer := identity.TLSPeer
 	if cfg.MTLSHeader != "" {
@@ -62,8 +61,7 @@ func Run(ctx context.Context, cfg *Config, logTo io.Writer) (err error) {
 	})
 }
 
-// serveAdmin serves CLUSTERPASS_ADMIN_LISTEN until the returned function is called. addr is the address of the bridge's
-// own listener.
+// serveAdmin serves until closeAdmin is called. addr is the address of the bridge's own listener.
 func (b *Bridge) serveAdmin(
 	ctx context.Context, cfg *Config, p *assembly.Parts, addr net.Addr,
 ) (closeAdmin func() error, err error) {
@@ -85,7 +83,6 @@ func (b *Bridge) serveAdmin(
 	}, nil
 }
 
-// listen opens CLUSTERPASS_LISTEN.
 func (c *Config) listen(ctx context.Context) (net.Listener, error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
@@ -99,7 +96,7 @@ func (c *Config) listen(ctx context.Context) (net.Listener, error) {
 		return nil, errors.Join(err, ln.Close())
 	}
 	return tls.NewListener(ln, &tls.Config{
-		// required for upgrades
+		// Upgrades require HTTP/1.1.
 		Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 	}), nil
 }

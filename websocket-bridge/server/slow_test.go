@@ -33,7 +33,6 @@ type flow struct {
 
 func newFlow() *flow { return &flow{enough: make(chan struct{}), sum: make(chan string, 1)} }
 
-// send writes numbered lines until enough is closed.
 func (f *flow) send(write func([]byte) error) {
 	h := sha256.New()
 	for n := 0; ; n++ {
@@ -83,7 +82,6 @@ func hasStalled(sent *atomic.Int64, maxBytes int64) bool {
 	return true
 }
 
-// writeTo returns a function that writes to w and flushes responses.
 func writeTo(w io.Writer) func([]byte) error {
 	return func(p []byte) error {
 		_, err := w.Write(p)
@@ -94,12 +92,10 @@ func writeTo(w io.Writer) func([]byte) error {
 	}
 }
 
-// writeChannel returns a function that sends messages of one channel.
 func writeChannel(conn *websocket.Conn, ch byte) func([]byte) error {
 	return func(p []byte) error { return conn.WriteMessage(websocket.BinaryMessage, append([]byte{ch}, p...)) }
 }
 
-// slowSender is the behaviour of a member that sends f to the client.
 type slowSender func(t *testing.T, f *flow) http.HandlerFunc
 
 func sendBody(_ *testing.T, f *flow) http.HandlerFunc {
@@ -151,7 +147,6 @@ func sendRaw(_ *testing.T, f *flow) http.HandlerFunc {
 	}
 }
 
-// sendRawWithoutWebSocket is like sendRaw for a member that does not support websockets.
 func sendRawWithoutWebSocket(_ *testing.T, f *flow) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "websocket" {
@@ -168,10 +163,9 @@ func sendRawWithoutWebSocket(_ *testing.T, f *flow) http.HandlerFunc {
 	}
 }
 
-// reader connects a client. The returned function copies all data that the member sent.
+// reader connects a client. copyTo copies all data that the member sent.
 type reader func(*bridgeServer) (copyTo func(io.Writer))
 
-// readMessages returns a client of a websocket. content extracts the member's data from a message.
 func readMessages(path, protocol string, content func([]byte) string) reader {
 	return func(hs *bridgeServer) func(io.Writer) {
 		conn := hs.mustDial("alice", path, protocol)
@@ -200,7 +194,6 @@ func readBody(path string, header ...string) reader {
 	}
 }
 
-// stdoutChannel returns the stdout in a message of kubectl exec.
 func stdoutChannel(m []byte) string {
 	if m[0] != 1 {
 		return ""
@@ -208,7 +201,6 @@ func stdoutChannel(m []byte) string {
 	return string(m[1:])
 }
 
-// portChannel returns the data in a message of kubectl port-forward.
 func portChannel(m []byte) string {
 	if m[0] != 0 || len(m) == 3 { // the message with the port number
 		return ""
@@ -216,7 +208,6 @@ func portChannel(m []byte) string {
 	return string(m[1:])
 }
 
-// portChannelBase64 is like portChannel for the protocol with base64.
 func portChannelBase64(m []byte) string {
 	decoded, err := base64.StdEncoding.DecodeString(string(m[1:]))
 	if err != nil {
@@ -225,8 +216,7 @@ func portChannelBase64(m []byte) string {
 	return portChannel(append([]byte{m[0] - '0'}, decoded...))
 }
 
-// TestSlowClientBlocksMember fails if a client that does not read fills the bridge's memory, or loses data. It covers
-// every kind of stream to clients.
+// TestSlowClientBlocksMember: a client that does not read must neither fill the bridge's memory nor lose data.
 func TestSlowClientBlocksMember(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for name, tt := range map[string]struct {
@@ -267,8 +257,7 @@ func TestSlowClientBlocksMember(t *testing.T) {
 	}
 }
 
-// slowReceiver is a member that writes the client's data to got. It starts to read when start is closed, and closes
-// done at the end of the data.
+// slowReceiver starts to read when start is closed, and closes done at the end of the data.
 type slowReceiver struct {
 	start, done chan struct{}
 	got         io.Writer
@@ -312,7 +301,7 @@ func (r *slowReceiver) readPort(*testing.T) http.HandlerFunc {
 	})
 }
 
-// TestSlowMemberBlocksClient fails if a member that does not read fills the bridge's memory, or loses data.
+// TestSlowMemberBlocksClient: a member that does not read must neither fill the bridge's memory nor lose data.
 func TestSlowMemberBlocksClient(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for name, tt := range map[string]struct {
@@ -347,7 +336,6 @@ func TestSlowMemberBlocksClient(t *testing.T) {
 	}
 }
 
-// TestManySlowClients fails if clients that do not read can exhaust the bridge's memory.
 func TestManySlowClients(t *testing.T) {
 	const many, each = 32, 1 << 20
 	f := newFlow()
@@ -410,8 +398,7 @@ func framing(streams int, talk func(f *spdy.Framer, last spdy.StreamId)) http.Ha
 	}
 }
 
-// TestManySlowTranslations fails if translated sessions can exhaust the bridge's memory by large frames, or by sides
-// that do not read.
+// TestManySlowTranslations: large frames and sides that do not read must not exhaust the bridge's memory.
 func TestManySlowTranslations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -468,8 +455,7 @@ func TestManySlowTranslations(t *testing.T) {
 	}
 }
 
-// settleMemory waits up to a minute until this process uses at most limit bytes, so that short peaks do not count. It
-// returns the used bytes.
+// settleMemory waits up to a minute until this process uses at most limit bytes, so that short peaks do not count.
 func settleMemory(limit uint64) uint64 {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
@@ -480,7 +466,7 @@ func settleMemory(limit uint64) uint64 {
 	}
 }
 
-// memoryInUse returns the memory of this process in bytes. It includes the bridge and both sides.
+// memoryInUse returns bytes of the bridge and both sides.
 func memoryInUse() uint64 {
 	runtime.GC()
 	runtime.GC() // twice, to empty pools
@@ -489,7 +475,6 @@ func memoryInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// stdoutText returns the stdout in a message of our own protocol.
 func stdoutText(m []byte) string {
 	var out struct{ Stdout string }
 	if err := json.Unmarshal(m, &out); err != nil {

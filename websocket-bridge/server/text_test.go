@@ -17,7 +17,6 @@ import (
 
 const bearer = "base64url.bearer.authorization.k8s.io.c2VjcmV0"
 
-// texts reads all messages and the close error.
 func texts(conn *websocket.Conn) (messages []string, end *websocket.CloseError) {
 	for {
 		kind, message, err := conn.ReadMessage()
@@ -90,7 +89,6 @@ func TestTextLines(t *testing.T) {
 	gatewaytest.WantStatus(t, resp, 400, "bad_request", "watch, log, exec and attach")
 }
 
-// TestTextExec uses the JSON protocol of exec. The member echoes stdin to stdout, and sizes to stderr.
 func TestTextExec(t *testing.T) {
 	hs := serve(t, Limits{MaxMessage: 1000}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "nosuch") {
@@ -160,7 +158,6 @@ func TestTextExec(t *testing.T) {
 	}
 }
 
-// TestOrigins: pages of other origins cannot open any kind of websocket.
 func TestOrigins(t *testing.T) {
 	hs := serve(t, Limits{}, Drain{}, talking(t, func(*websocket.Conn) {}))
 	for origin, want := range map[string]int{

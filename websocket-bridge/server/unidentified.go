@@ -20,8 +20,8 @@ type Unidentified struct {
 	MaxIdlePerSource    int `envconfig:"CLUSTERPASS_MAX_IDLE_CONNECTIONS_PER_SOURCE" default:"1000" min:"1" desc:"Maximum number of idle connections of one source address, if clients connect directly." example:"50"`
 }
 
-// HTTPServer returns a server for h with the bridge's limits. Where clients connect to it themselves, a connection ends
-// after a response of 401, because its client has no credential to use it with.
+// HTTPServer returns a server for h with the bridge's limits. If clients connect to it directly, a connection closes
+// after a response of 401.
 func (l Limits) HTTPServer(h http.Handler) *http.Server {
 	idle := &conns.Idle{Max: l.MaxIdle}
 	if l.Source.IsPeer() {
@@ -32,8 +32,7 @@ func (l Limits) HTTPServer(h http.Handler) *http.Server {
 		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: l.MaxHeader,
 		ConnState: func(c net.Conn, s http.ConnState) {
 			idle.Track(c, s)
-			// A call leaves a deadline for the rest of its response on the connection. The next call may be another handler's,
-			// such as an agent's.
+			// Each request leaves its write deadline on the connection. The next one must not inherit it.
 			if s == http.StateActive {
 				_ = c.SetWriteDeadline(time.Time{})
 			}

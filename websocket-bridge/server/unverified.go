@@ -23,9 +23,8 @@ const (
 	maxAcceptedTokens = 16_384
 )
 
-// unverified limits calls and streams with bearer tokens that only a member can check. Any client can make tokens up. A
-// token is unknown unless its cluster accepted it within tokenAccepted. Unknown tokens share a part of the slots, and
-// each source address gets a part of that. It is safe for concurrent use.
+// unverified limits calls with bearer tokens that only a member can check. Any client can make tokens up, so unknown
+// tokens share a part of the slots, and each source address gets a part of that. It is safe for concurrent use.
 type unverified struct {
 	refuse         func(limit, format string, args ...any) error
 	all            *quota.Quota // calls in flight, of accepted and unknown tokens
@@ -37,7 +36,6 @@ type unverified struct {
 	sourceless     atomic.Uint64     // number of calls without a known source address
 }
 
-// tokenKey identifies a token at a cluster.
 type tokenKey [sha256.Size]byte
 
 func newUnverified(l Limits, refuse func(limit, format string, args ...any) error) *unverified {
@@ -59,7 +57,6 @@ func (b *Bridge) BeginUnverified(source limits.Source, cluster, bearer string) (
 	return b.unverified.begin(source, cluster, bearer)
 }
 
-// begin counts a call whose body has not arrived yet.
 func (u *unverified) begin(source limits.Source, cluster, bearer string) (gateway.UnverifiedCall, error) {
 	c := &unverifiedCall{u: u, key: u.keyOf(cluster, bearer), source: source.String()}
 	if !source.IsKnown() {
@@ -76,7 +73,6 @@ func (u *unverified) keyOf(cluster, bearer string) tokenKey {
 	return tokenKey(mac.Sum(nil))
 }
 
-// unverifiedCall implements gateway.UnverifiedCall.
 type unverifiedCall struct {
 	u              *unverified
 	key            tokenKey
@@ -104,10 +100,8 @@ func (c *unverifiedCall) awaitBody() error {
 	return c.refuseUnknown(reached)
 }
 
-// IsAccepted implements gateway.UnverifiedCall.
 func (c *unverifiedCall) IsAccepted() bool { return c.accepted }
 
-// Enter implements gateway.UnverifiedCall.
 func (c *unverifiedCall) Enter() error {
 	c.releaseBody()
 	release, reached := c.u.all.Acquire("")
@@ -125,13 +119,11 @@ func (c *unverifiedCall) Enter() error {
 	return nil
 }
 
-// refuse returns the error for a limit that covers accepted tokens.
 func (c *unverifiedCall) refuse() error {
 	return c.u.refuse("unverified", "the call was refused: the bridge reached its limit of calls in flight with "+
 		"tokens that only clusters can verify; try again later")
 }
 
-// refuseUnknown returns the error for an unknown token.
 func (c *unverifiedCall) refuseUnknown(reached quota.Limit) error {
 	if reached == quota.Each {
 		return c.u.refuse("source", "the call was refused: your address has %d calls in flight with tokens that their "+
@@ -142,8 +134,7 @@ func (c *unverifiedCall) refuseUnknown(reached quota.Limit) error {
 		"their cluster did not accept in the last %d minutes; try again later", tokenAccepted/time.Minute)
 }
 
-// ObserveResponse implements gateway.UnverifiedCall. If the response proves the token, the call releases its slot of
-// the unknown tokens.
+// ObserveResponse releases the slot of an unknown token that the response proves.
 func (c *unverifiedCall) ObserveResponse(code int) error {
 	switch {
 	case code == http.StatusUnauthorized:
@@ -157,7 +148,6 @@ func (c *unverifiedCall) ObserveResponse(code int) error {
 	return nil
 }
 
-// End implements gateway.UnverifiedCall.
 func (c *unverifiedCall) End() {
 	c.releaseBody()
 	for _, release := range c.releases {
@@ -170,8 +160,8 @@ var afterLogin = []int{
 	http.StatusSwitchingProtocols, http.StatusForbidden, http.StatusConflict, http.StatusUnprocessableEntity,
 }
 
-// provesToken reports whether a member that sends a status code has accepted the caller's token. A server may send 400,
-// 429 and 5xx before it checks the token. A proxy may send 404 for a path that it does not know.
+// provesToken reports whether the member has accepted the caller's token. A server may send 400, 429 and 5xx before it
+// checks the token. A proxy may send 404 for an unknown path.
 func provesToken(code int) bool {
 	return code >= 200 && code < 300 || slices.Contains(afterLogin, code)
 }

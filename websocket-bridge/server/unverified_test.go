@@ -19,8 +19,8 @@ const openPath = "/clusters/open/api/v1/pods"
 
 var behindBalancer = Unidentified{Source: limits.ForwardedSource}
 
-// openServer is a bridge with a passthrough cluster named open. Its member accepts tokens that begin with good.
-// It does not answer calls with other tokens until release is called, and then refuses them.
+// openServer is a bridge with a passthrough cluster named open. Its member accepts tokens that begin with good, and
+// answers others with 401 after release.
 func openServer(t *testing.T, l Limits) (hs *bridgeServer, release func()) {
 	t.Helper()
 	released := make(chan struct{})
@@ -40,20 +40,18 @@ func openServer(t *testing.T, l Limits) (hs *bridgeServer, release func()) {
 	return hs, func() { close(released) }
 }
 
-// sender returns the headers of a request with a token, as a load balancer forwards it for a client at an address.
+// sender returns headers as a load balancer forwards them for a client at an address.
 func sender(token, address string) []string {
 	return []string{"Authorization: Bearer " + token, "X-Forwarded-For: " + address}
 }
 
-// list lists from the cluster open.
 func (hs *bridgeServer) list(token, address string) *http.Response {
 	hs.t.Helper()
 	resp, _ := hs.get("", openPath, sender(token, address)...)
 	return resp
 }
 
-// postWithoutBody starts a request without ever sending its body. It returns once the bridge waits for the body, or
-// responds.
+// postWithoutBody never sends its body. It returns once the bridge waits for the body, or responds.
 func (hs *bridgeServer) postWithoutBody(token, address, length string) {
 	hs.t.Helper()
 	conn, err := tls.Dial("tcp", hs.addr, hs.tls(""))
@@ -71,9 +69,7 @@ func (hs *bridgeServer) postWithoutBody(token, address, length string) {
 	}
 }
 
-// TestBodyThatNeverComesOccupiesNoSlot: a client with a made-up token announces a body and never sends it. Its request
-// must occupy no slot before the member is called. Otherwise one such client a minute locks out all users of such
-// clusters.
+// TestBodyThatNeverComesOccupiesNoSlot: one client with a made-up token must not lock out all users of such clusters.
 func TestBodyThatNeverComesOccupiesNoSlot(t *testing.T) {
 	waiting := behindBalancer
 	waiting.MaxUnknown = 2 // bodies that may be awaited; there is one slot
@@ -105,8 +101,7 @@ func TestLimitOfAcceptedTokensIsNamed(t *testing.T) {
 	}
 }
 
-// TestJunkTokensDoNotStarveAcceptedTokens: junk tokens from many addresses use up the slots for unknown tokens. Users
-// whose token was recently accepted by the cluster must still be served.
+// TestJunkTokensDoNotStarveAcceptedTokens: users of recently accepted tokens must be served during an attack.
 func TestJunkTokensDoNotStarveAcceptedTokens(t *testing.T) {
 	hs, release := openServer(t, Limits{
 		MaxUnverified: 6, Unidentified: Unidentified{MaxUnknown: 2, Source: limits.ForwardedSource},

@@ -16,7 +16,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// talking is a member that accepts websockets and passes them to talk.
 func talking(t *testing.T, talk func(*websocket.Conn)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		u := websocket.Upgrader{
@@ -33,7 +32,6 @@ func talking(t *testing.T, talk func(*websocket.Conn)) http.HandlerFunc {
 	}
 }
 
-// echoing echoes every message.
 func echoing(conn *websocket.Conn) {
 	for {
 		kind, message, err := conn.ReadMessage()
@@ -43,7 +41,6 @@ func echoing(conn *websocket.Conn) {
 	}
 }
 
-// dial opens a websocket at the bridge.
 func (hs *bridgeServer) dial(user, path string, header http.Header, protocols ...string) (*websocket.Conn,
 	*http.Response, error) {
 	hs.t.Helper()
@@ -69,8 +66,7 @@ func (hs *bridgeServer) mustDial(user, path string, protocols ...string) *websoc
 	return conn
 }
 
-// TestPingsKeepSilentWebsocketsAlive: the client is pinged between messages of any size. Its responses stay at the
-// bridge. Everything else passes, including pings and pongs of both ends.
+// TestPingsKeepSilentWebsocketsAlive: only the client's responses to the bridge's own pings stay at the bridge.
 func TestPingsKeepSilentWebsocketsAlive(t *testing.T) {
 	var pongs atomic.Int64
 	var strange atomic.Value
@@ -106,8 +102,7 @@ func TestPingsKeepSilentWebsocketsAlive(t *testing.T) {
 	}
 }
 
-// TestPingsAreNotLife: a websocket with only pings and pongs is idle. It ends with a close frame that contains the
-// reason.
+// TestPingsAreNotLife: a websocket with only pings and pongs is idle. Its close frame contains the reason.
 func TestPingsAreNotLife(t *testing.T) {
 	hs := serve(t, Limits{PingPeriod: 20 * time.Millisecond, IdleTimeout: 300 * time.Millisecond}, Drain{},
 		talking(t, echoing))
@@ -165,7 +160,6 @@ func TestDrainOfWebsockets(t *testing.T) {
 	}
 }
 
-// TestCutInTheMiddleOfAFrame: if one side is cut at any moment, the other side ends, too.
 func TestCutInTheMiddleOfAFrame(t *testing.T) {
 	t.Run("client", func(t *testing.T) {
 		gone := make(chan error, 1)
@@ -228,5 +222,4 @@ func TestCutInTheMiddleOfAFrame(t *testing.T) {
 	}
 }
 
-// deadlineSoon is a generous deadline for data that must arrive, even on a slow machine.
 func deadlineSoon() time.Time { return time.Now().Add(time.Minute) }

@@ -6,10 +6,9 @@ import (
 	"mime"
 )
 
-// boundary finds the ends of events in a watch response.
 type boundary interface {
-	// next processes the next bytes of the response. It returns how many of them belong to the current event, including
-	// its end, or -1 if the event does not end in p.
+	// next returns how many bytes of p belong to the current event, including its end, or -1 if the event does not end in
+	// p.
 	next(p []byte) int
 	// between reports whether the processed bytes end with the end of an event.
 	between() bool

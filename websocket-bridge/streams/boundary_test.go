@@ -8,7 +8,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// TestBoundaries splits two and a half events into three pieces in every possible combination.
+// TestBoundaries: a drain would cut a watch within an event. All splits into three pieces are tried.
 func TestBoundaries(t *testing.T) {
 	item := func(v any) string {
 		b, err := cbor.Marshal(v)
@@ -30,7 +30,7 @@ func TestBoundaries(t *testing.T) {
 		{"application/json;stream=watch", []string{"{\"a\":1}\n", "\n", "{\"b\""}},
 		{"application/vnd.kubernetes.protobuf;stream=watch", []string{length("hello"), length(""), length("open")[:5]}},
 		{"application/cbor-seq", []string{item(object), item(object), item(object)[:9]}},
-		// with parts of indefinite length
+		// With parts of indefinite length.
 		{"application/cbor-seq", []string{"\xbf\x61a\x9f\x01\xff\x61b\x5f\x41x\xff\xff", "\xf9\x3c\x00", "\xa1\x61a"}},
 	}
 	for _, tt := range tests {
@@ -63,7 +63,6 @@ func TestBoundaries(t *testing.T) {
 	}
 }
 
-// FuzzLengths: the ends of events do not depend on how the response is split.
 func FuzzLengths(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x02ab\x00\x00\x00\x00\x00\x00"), uint8(3))
 	f.Fuzz(func(t *testing.T, data []byte, cut uint8) {
@@ -80,8 +79,6 @@ func FuzzLengths(f *testing.F) {
 	})
 }
 
-// FuzzItems: the first event ends where a CBOR decoder ends it, and the ends do not depend on how the response is
-// split.
 func FuzzItems(f *testing.F) {
 	f.Add([]byte("\xbf\x61a\x9f\x01\xff\xff\xd9\xd9\xf7\xa1\x61a\x82\x40\xf6"), uint8(3))
 	f.Add([]byte("\xfb\x00\x00\x00\x00\x00\x00\x00\x00\x5b\xff\xff\xff\xff\xff\xff\xff\xff"), uint8(9))

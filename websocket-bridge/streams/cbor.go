@@ -13,14 +13,14 @@ type items struct {
 	lost bool     // the response is invalid
 }
 
-// Major types of items that may be more than a head (RFC 8949, section 3.1).
+// Major types (RFC 8949, section 3.1).
 const (
 	cborBytes, cborText, cborArray, cborMap, cborTag, cborSimple = 2, 3, 4, 5, 6, 7
 )
 
 const (
 	endless = math.MaxUint64 // until a break
-	// maxOpen is the maximum depth. Kubernetes' own decoder has the same limit.
+	// Kubernetes' own decoder has the same limit.
 	maxOpen = 10000
 )
 
@@ -47,7 +47,6 @@ func (c *items) next(p []byte) int {
 
 func (c *items) between() bool { return !c.some && !c.lost }
 
-// step processes one byte of a head.
 func (c *items) step(b byte) {
 	c.some = true
 	if c.head > 0 {
@@ -77,7 +76,6 @@ func (c *items) step(b byte) {
 	}
 }
 
-// begin processes a complete head.
 func (c *items) begin() {
 	switch {
 	case c.kind == cborTag:
@@ -95,7 +93,6 @@ func (c *items) begin() {
 	}
 }
 
-// push starts an item that contains n items.
 func (c *items) push(n uint64) {
 	if len(c.open) == maxOpen {
 		c.lost = true

@@ -55,7 +55,7 @@ func (m *metrics) cluster(name string) string {
 	return name
 }
 
-// opened counts an open stream. It returns the counters of bytes from and to the client.
+// opened returns the counters of bytes from and to the client.
 func (m *metrics) opened(i Info) (in, out prometheus.Counter) {
 	kind, cluster := string(i.Kind), m.cluster(i.Cluster)
 	m.openNow.WithLabelValues(kind, cluster).Inc()

@@ -3,9 +3,9 @@
 // Invariants:
 //   - A stream counts from Open to Close. This includes hijacked connections, which http.Server no longer tracks.
 //   - Nothing is buffered. A client that does not read blocks its member, and its stream ends after StallTimeout.
-//   - A watch that the registry ends stops between two events. A websocket gets a close frame with the reason. Every
-//     other response is cut, so that it does not look complete.
-//   - The number of metric labels is limited, whatever callers request.
+//   - A watch that the registry ends stops between two events. A websocket gets a close frame with the reason. Other
+//     responses are cut, so that they do not look complete.
+//   - The number of metric labels is limited.
 package streams
 
 import (
@@ -55,7 +55,6 @@ func New(cfg Config, reg prometheus.Registerer) *Registry {
 	}
 }
 
-// retryAfter is the Retry-After of a refused request.
 const retryAfter = 5 * time.Second
 
 // Open admits a stream, or returns a *status.Error with reason TooManyRequests or Draining. The caller must close the
@@ -117,7 +116,7 @@ func (r *Registry) Len() int {
 	return len(r.open)
 }
 
-// Drain refuses new streams and ends watches. It ends the other streams when the context sessions ends. It returns when
+// Drain refuses new streams. It ends watches at once, and other streams when the context sessions ends. It returns when
 // no stream is left, or when ctx ends. Call it once.
 func (r *Registry) Drain(ctx, sessions context.Context) {
 	r.mu.Lock()
@@ -139,7 +138,6 @@ func (r *Registry) end(which func(*Stream) bool) {
 	}
 }
 
-// wait blocks until no stream is left, or ctx ends.
 func (r *Registry) wait(ctx context.Context) {
 	for r.Len() > 0 {
 		select {
@@ -150,7 +148,6 @@ func (r *Registry) wait(ctx context.Context) {
 	}
 }
 
-// Reasons for which the registry ends a stream.
 var (
 	drained = status.New(status.Draining, "", "the bridge is shutting down; call again")
 	idle    = status.New(status.IdleTimeout, "", "nothing was sent for too long")

@@ -48,7 +48,6 @@ func TestNoStreamsWhileDraining(t *testing.T) {
 	<-drained
 }
 
-// TestLabelsAreBounded: the metrics stay small with any number of clusters.
 func TestLabelsAreBounded(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	r := New(Config{}, reg)
@@ -70,8 +69,7 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEndOfTheCall: a request that was ended for a reason ends its stream with that reason. If the client left, there
-// is no reason.
+// TestEndOfTheCall: a client must read why its request was ended. If the client left, there is no reason.
 func TestEndOfTheCall(t *testing.T) {
 	r := New(Config{}, prometheus.NewRegistry())
 	revoked := status.New(status.Forbidden, "m", "the right was taken away")

@@ -30,7 +30,7 @@ type Stream struct {
 	mu     sync.Mutex
 	ended  *status.Error           // reason for which the registry ends it; nil while it is open
 	finish func(why *status.Error) // ends it without a cut; nil if that is impossible
-	// client sets the deadline of writes to the client. It is nil after a hijack and after Close.
+	// client is nil after a hijack and after Close.
 	client func(time.Time) error
 	closed bool
 }
@@ -63,7 +63,7 @@ func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 // forward.ErrFinished if the response is complete.
 func (s *Stream) Context() context.Context { return s.ctx }
 
-// finishTime is the time for ending a stream in order. Then it is cut.
+// finishTime is the deadline for ending a stream in order. Then it is cut.
 const finishTime = 5 * time.Second
 
 // End ends the stream for a reason. It is cut if its kind has no other end.
@@ -96,8 +96,8 @@ func (s *Stream) onEnd(fn func(why *status.Error)) {
 	}
 }
 
-// Close ends the accounting of the stream. err is the error of the request, or nil. Close returns the reason for which
-// the registry ended the stream, and otherwise err.
+// Close ends the accounting of the stream. It returns the reason for which the registry ended the stream, and otherwise
+// err.
 func (s *Stream) Close(err error) error {
 	s.mu.Lock()
 	why := s.ended
@@ -145,7 +145,6 @@ func (s *Stream) setClient(deadline func(time.Time) error) {
 	})
 }
 
-// touch records that data was transferred.
 func (s *Stream) touch() { s.active.Store(int64(time.Since(s.started))) }
 
 func (s *Stream) checkIdle() {
@@ -161,7 +160,6 @@ func (s *Stream) checkIdle() {
 	}
 }
 
-// finished is the cause of a stream that ended with a complete response.
 type finished struct{ why *status.Error }
 
 func (f finished) Error() string { return f.why.Error() }
@@ -170,14 +168,13 @@ func (f finished) Unwrap() error { return f.why }
 
 func (finished) Is(target error) bool { return target == forward.ErrFinished }
 
-// deadline sets the deadline of the next write to the client.
 func (s *Stream) deadline(set func(time.Time) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setDeadline(set)
 }
 
-// setDeadline sets the deadline of a write to the client. It is short once the stream is ending. s.mu must be locked.
+// setDeadline is short once the stream is ending. s.mu must be locked.
 func (s *Stream) setDeadline(set func(time.Time) error) {
 	d := s.registry.cfg.StallTimeout
 	if (s.ended != nil || s.ctx.Err() != nil) && (d == 0 || d > finishTime) {

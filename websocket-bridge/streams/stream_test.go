@@ -20,7 +20,6 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/frames"
 )
 
-// hijackable is a ResponseWriter whose connection is one end of a pipe.
 type hijackable struct {
 	http.ResponseWriter
 	conn net.Conn
@@ -38,7 +37,6 @@ func open(t *testing.T, cfg Config, kind Kind) *Stream {
 	return s
 }
 
-// switched returns both ends of an upgraded stream: the bridge's and the client's.
 func switched(t *testing.T, s *Stream, protocol string) (carried, client net.Conn) {
 	t.Helper()
 	client, near := net.Pipe()
@@ -55,7 +53,6 @@ func masked(opcode byte, payload string) string {
 	return string([]byte{0x80 | opcode, 0x80 | byte(len(payload)), 0, 0, 0, 0}) + payload
 }
 
-// TestDataKeepsAStream: data in either direction resets the idle timeout.
 func TestDataKeepsAStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, Config{IdleTimeout: time.Minute}, Exec)
@@ -82,8 +79,7 @@ func TestDataKeepsAStream(t *testing.T) {
 	})
 }
 
-// TestPingsKeepNoStream: a silent websocket is pinged. The responses are not forwarded, and the websocket still counts
-// as idle.
+// TestPingsKeepNoStream: a silent websocket is pinged, and still counts as idle.
 func TestPingsKeepNoStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, Config{IdleTimeout: 55 * time.Second, PingPeriod: 10 * time.Second}, Exec)
@@ -134,8 +130,7 @@ func TestPingThatFails(t *testing.T) {
 	})
 }
 
-// TestSPDYPingsKeepNoStream: SPDY pings pass in any pieces and do not reset the idle timeout. Data in either direction
-// does.
+// TestSPDYPingsKeepNoStream: SPDY pings pass in any pieces and do not reset the idle timeout.
 func TestSPDYPingsKeepNoStream(t *testing.T) {
 	const ping, data = "\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x01", "\x00\x00\x00\x01\x00\x00\x00\x03abc"
 	synctest.Test(t, func(t *testing.T) {
@@ -174,8 +169,7 @@ func TestSPDYPingsKeepNoStream(t *testing.T) {
 	})
 }
 
-// TestFarewell: a websocket that the bridge ends gets a close frame with the reason. It follows the current frame, and
-// nothing follows it.
+// TestFarewell: the close frame follows the current frame, and nothing follows the close frame.
 func TestFarewell(t *testing.T) {
 	farewell := string(frames.Control(frames.Close, append([]byte{0x03, 0xE9}, "the session reached its time limit"...)))
 	for name, pieces := range map[string][]string{

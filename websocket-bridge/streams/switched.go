@@ -13,7 +13,6 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/frames"
 )
 
-// Switch implements forward.Switcher.
 func (c *conn) Switch(protocol string, client net.Conn) net.Conn {
 	c.isFramed = true
 	if protocol == forward.SPDY {
@@ -22,8 +21,7 @@ func (c *conn) Switch(protocol string, client net.Conn) net.Conn {
 	return c.websocket(client, false)
 }
 
-// websocket returns a connection that parses the frames of a websocket. If awaitsHandshake is set, the first write is
-// the handshake's response.
+// websocket parses the frames of a websocket. If awaitsHandshake is set, the first write is the handshake's response.
 func (c *conn) websocket(client net.Conn, awaitsHandshake bool) net.Conn {
 	c.isFramed = true
 	ws := &wsConn{Conn: client, s: c.s, last: time.Now(), awaitsHandshake: awaitsHandshake}
@@ -44,20 +42,17 @@ type spdyConn struct {
 	in, out frames.SPDY
 }
 
-// Read implements net.Conn.
 func (c *spdyConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.touchOnData(&c.in, p[:n])
 	return n, err
 }
 
-// Write implements net.Conn.
 func (c *spdyConn) Write(p []byte) (int, error) {
 	c.touchOnData(&c.out, p)
 	return c.Conn.Write(p)
 }
 
-// touchOnData parses the next bytes of a direction, and records data if they are not only pings.
 func (c *spdyConn) touchOnData(f *frames.SPDY, p []byte) {
 	for len(p) > 0 {
 		n, _ := f.Next(p)
@@ -68,14 +63,12 @@ func (c *spdyConn) touchOnData(f *frames.SPDY, p []byte) {
 	}
 }
 
-// CloseWrite closes the writing half.
 func (c *spdyConn) CloseWrite() error { return forward.CloseWrite(c.Conn) }
 
 // pingPayload marks the bridge's own pings, whose pongs are not forwarded.
 var pingPayload = []byte("clusterpass")
 
-// wsConn is the client's side of a websocket. Between two frames from the member it sends the client pings, and a close
-// frame if the registry ends the stream.
+// wsConn is the client's side of a websocket. Between two frames from the member it sends pings and the close frame.
 type wsConn struct {
 	net.Conn
 	s *Stream
@@ -93,7 +86,6 @@ type wsConn struct {
 	ready []byte // bytes to return by Read
 }
 
-// Write implements net.Conn.
 func (c *wsConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +121,6 @@ func (c *wsConn) Write(p []byte) (int, error) {
 	return len(whole), nil
 }
 
-// ping pings the client after a silent period.
 func (c *wsConn) ping(period time.Duration) {
 	if c.s.ctx.Err() != nil {
 		return
@@ -152,8 +143,8 @@ func (c *wsConn) ping(period time.Duration) {
 // closeTimeout is the time for a client to respond to a close frame.
 const closeTimeout = time.Second
 
-// endWithCloseFrame sends a close frame, after the current frame if one is incomplete. It cancels the stream if it
-// cannot send one, because of a missing handshake or an earlier close frame.
+// endWithCloseFrame sends a close frame after the current frame. It cancels the stream if it cannot send one, because
+// of a missing handshake or an earlier close frame.
 func (c *wsConn) endWithCloseFrame(why *status.Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,8 +157,7 @@ func (c *wsConn) endWithCloseFrame(why *status.Error) {
 	}
 }
 
-// goingAway is the status code of every close frame, whatever the reason: the server ends the connection (RFC 6455,
-// section 7.4.1).
+// goingAway means that the server ends the connection (RFC 6455, section 7.4.1).
 var goingAway = []byte{1001 >> 8, 1001 & 0xff}
 
 // writeClose sends the close frame, and cancels the stream after closeTimeout. c.mu must be locked, and closeSent set.
@@ -179,7 +169,7 @@ func (c *wsConn) writeClose() {
 	time.AfterFunc(closeTimeout, func() { c.s.cancel(c.ending) })
 }
 
-// Read implements net.Conn. It omits responses to the bridge's own pings.
+// Read omits responses to the bridge's own pings.
 func (c *wsConn) Read(p []byte) (int, error) {
 	for len(c.ready) == 0 {
 		n, err := c.Conn.Read(p)
@@ -227,8 +217,6 @@ func (c *wsConn) extractPongs(p []byte) bool {
 	return pongs
 }
 
-// maxControl is the maximum size of a control frame.
 const maxControl = 2 + 4 + 125
 
-// CloseWrite closes the writing half.
 func (c *wsConn) CloseWrite() error { return forward.CloseWrite(c.Conn) }

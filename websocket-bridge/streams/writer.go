@@ -11,7 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// ResponseWriter returns a writer that measures and limits the response. This includes the hijacked connection.
+// ResponseWriter returns a writer that measures and limits the response, including a hijacked connection.
 func (s *Stream) ResponseWriter(w http.ResponseWriter) http.ResponseWriter {
 	rc := http.NewResponseController(w)
 	s.setClient(rc.SetWriteDeadline)
@@ -21,7 +21,6 @@ func (s *Stream) ResponseWriter(w http.ResponseWriter) http.ResponseWriter {
 // Body returns a body that counts the request's bytes.
 func (s *Stream) Body(r io.ReadCloser) io.ReadCloser { return &body{r, s} }
 
-// writer is a stream's http.ResponseWriter.
 type writer struct {
 	http.ResponseWriter
 	s  *Stream
@@ -34,10 +33,8 @@ type writer struct {
 	done    bool
 }
 
-// Unwrap gives http.ResponseController access to Flush.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader implements http.ResponseWriter.
 func (w *writer) WriteHeader(code int) {
 	if code == http.StatusOK && w.s.info.Kind == Watch {
 		w.events = boundaryOf(w.Header().Get("Content-Type"))
@@ -47,8 +44,7 @@ func (w *writer) WriteHeader(code int) {
 	w.ResponseWriter.WriteHeader(code)
 }
 
-// Write implements http.ResponseWriter. For a watch that is ending, it writes the rest of the current event and returns
-// forward.ErrFinished.
+// Write returns forward.ErrFinished for a watch that is ending, after the rest of the current event.
 func (w *writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	if w.done {
@@ -95,15 +91,14 @@ func (w *writer) stop() {
 }
 
 // ForWebSocket returns a writer for a handler that upgrades the connection to a websocket itself. Its client gets pings
-// and a close frame, as with a forwarded websocket. The handler must write the handshake's response in one call, and
-// read from the connection instead of the buffer.
+// and a close frame. The handler must write the handshake's response in one call, and read from the connection instead
+// of the buffer.
 func (s *Stream) ForWebSocket(w http.ResponseWriter) http.ResponseWriter {
 	return &websocketWriter{w.(*writer)}
 }
 
 type websocketWriter struct{ *writer }
 
-// Hijack implements http.Hijacker.
 func (w *websocketWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, rw, err := w.writer.Hijack()
 	if err != nil {
@@ -112,7 +107,6 @@ func (w *websocketWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c.(*conn).websocket(c, true), rw, nil
 }
 
-// Hijack implements http.Hijacker.
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, rw, err := w.rc.Hijack()
 	if err != nil {
@@ -124,7 +118,6 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return &conn{Conn: c, s: w.s}, rw, nil
 }
 
-// conn is a stream's hijacked connection.
 type conn struct {
 	net.Conn
 	s *Stream
@@ -132,14 +125,12 @@ type conn struct {
 	isFramed bool
 }
 
-// Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.s.read(n, !c.isFramed)
 	return n, err
 }
 
-// Write implements net.Conn.
 func (c *conn) Write(p []byte) (int, error) {
 	c.s.deadline(c.SetWriteDeadline)
 	n, err := c.Conn.Write(p)
@@ -147,7 +138,6 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite closes the writing half, if the connection has halves.
 func (c *conn) CloseWrite() error { return forward.CloseWrite(c.Conn) }
 
 type body struct {
@@ -155,7 +145,6 @@ type body struct {
 	s *Stream
 }
 
-// Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.s.read(n, true)

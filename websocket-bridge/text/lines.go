@@ -14,17 +14,16 @@ import (
 // Framing is the conversion of a response's body to websocket messages.
 type Framing int
 
-// Lines sends each line as text, without its newline. Binary and Base64 send the pieces of the body as they arrive, in
-// binary messages or as base64 text.
+// Lines sends each line as text, without its newline. Binary and Base64 send the pieces of the body as they arrive.
 const (
 	Lines Framing = iota
 	Binary
 	Base64
 )
 
-// Answer calls do for the plain form of a websocket request, and sends its response in messages. protocol is the
-// accepted subprotocol, or "". A response other than 200 is sent unchanged. w and ws must write to the same client, and
-// ws is used for the websocket. maxMessage is as in Endpoint.
+// Answer calls do for the plain form of a websocket request, and sends its response in messages. Only a 200 upgrades
+// the connection. protocol is the accepted subprotocol, or "". w and ws must write to the same client; ws is for the
+// websocket.
 func Answer(w, ws http.ResponseWriter, r *http.Request, do func(w http.ResponseWriter, r *http.Request) error,
 	maxMessage int64, protocol string, framing Framing) (err error) {
 	ctx, cancel := context.WithCancel(r.Context())
@@ -62,8 +61,7 @@ func Answer(w, ws http.ResponseWriter, r *http.Request, do func(w http.ResponseW
 	return err
 }
 
-// messageWriter is an http.ResponseWriter. On a 200 it upgrades the connection to a websocket and sends the body in
-// messages. Any other response is sent unchanged.
+// messageWriter upgrades the connection on a 200 and sends the body in messages. Any other response is sent unchanged.
 type messageWriter struct {
 	http.ResponseWriter
 	framing Framing
@@ -74,7 +72,6 @@ type messageWriter struct {
 	tail    []byte         // the start of an incomplete character
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (l *messageWriter) WriteHeader(code int) {
 	if code != http.StatusOK {
 		l.ResponseWriter.WriteHeader(code)
@@ -86,7 +83,6 @@ func (l *messageWriter) WriteHeader(code int) {
 // Flush does nothing, since complete messages are sent at once.
 func (l *messageWriter) Flush() {}
 
-// Write implements http.ResponseWriter.
 func (l *messageWriter) Write(p []byte) (int, error) {
 	if l.err != nil {
 		return 0, l.err
@@ -140,8 +136,7 @@ func (l *messageWriter) end(whole bool) {
 	}
 }
 
-// wholeText returns p as valid UTF-8. Unless p is the last piece, it returns an incomplete character at the end of p as
-// tail.
+// wholeText returns p as valid UTF-8. Unless p is the last piece, an incomplete character at its end becomes tail.
 func wholeText(p []byte, last bool) (text, tail []byte) {
 	if !last {
 		for i := 1; i < utf8.UTFMax && i <= len(p); i++ {

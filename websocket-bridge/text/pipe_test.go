@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// TestHalvesOfAPipe: one direction can end while the other continues. Deadlines and Close work as with any connection.
 func TestHalvesOfAPipe(t *testing.T) {
 	near, far := pipe()
 	go func() {

@@ -36,7 +36,7 @@ type output struct {
 	Exit   *exit   `json:"exit,omitempty"`
 }
 
-// exit is the last message: the result of the command. Code is null if the command did not run.
+// exit is the last message. Code is null if the command did not run.
 type exit struct {
 	Code    *int   `json:"code"`
 	Message string `json:"message,omitempty"`
@@ -48,10 +48,9 @@ const (
 	chClose                                        = 255
 )
 
-// maxMemberMessage is the maximum size in bytes of a member's message. Kubelets send 32 KiB.
+// Kubelets send messages of 32 KiB.
 const maxMemberMessage = 4 << 20
 
-// talk translates between a client's text messages and a member's channels until either side ends.
 func talk(client, member *websocket.Conn) {
 	clientGone := make(chan struct{})
 	go func() {
@@ -119,8 +118,8 @@ func talk(client, member *websocket.Conn) {
 	<-clientGone
 }
 
-// listen forwards the client's messages until reading fails. It ignores errors of the member, whose command may have
-// ended. The client must still receive its result. code is the close code for an error of the client, and otherwise 0.
+// listen forwards the client's messages until reading fails. It ignores errors of the member, because the client must
+// still receive the result of an ended command. code is the close code for an error of the client, and otherwise 0.
 func listen(client, member *websocket.Conn) (code int, why string, err error) {
 	send := func(ch byte, content []byte) {
 		_ = member.WriteMessage(websocket.BinaryMessage, append([]byte{ch}, content...))
@@ -153,7 +152,6 @@ func listen(client, member *websocket.Conn) (code int, why string, err error) {
 	}
 }
 
-// exitOf parses a member's verdict.
 func exitOf(verdict []byte) *exit {
 	var st metav1.Status
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(verdict, &st); err != nil {
@@ -173,8 +171,7 @@ func exitOf(verdict []byte) *exit {
 	return &exit{Message: st.Message}
 }
 
-// forwardHandshake reads the handshake from far and forwards it to the member with e.Upgrades. It returns when the
-// session has ended.
+// forwardHandshake reads the handshake from far and forwards it to the member. It returns when the session has ended.
 func (e *Endpoint) forwardHandshake(ctx context.Context, w http.ResponseWriter, far net.Conn, r *http.Request,
 	c forward.Call) error {
 	br := bufio.NewReaderSize(far, bufferSize)
@@ -199,10 +196,8 @@ type pipeWriter struct {
 	r    *bufio.Reader
 }
 
-// Unwrap gives http.ResponseController access to Flush.
 func (p *pipeWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// Hijack implements http.Hijacker.
 func (p *pipeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return p.conn, bufio.NewReadWriter(p.r, bufio.NewWriter(io.Discard)), nil
 }
@@ -213,34 +208,29 @@ type half struct {
 	to       net.Conn // for writing
 }
 
-// pipe returns the two ends of an unbuffered connection.
 func pipe() (near, far net.Conn) {
 	fromFar, toNear := net.Pipe()
 	fromNear, toFar := net.Pipe()
 	return half{fromFar, toFar}, half{fromNear, toNear}
 }
 
-// Write implements net.Conn.
 func (h half) Write(p []byte) (int, error) { return h.to.Write(p) }
 
-// CloseWrite closes the writing half.
 func (h half) CloseWrite() error { return h.to.Close() }
 
 func (h half) Close() error { return errors.Join(h.to.Close(), h.Conn.Close()) }
 
-// SetDeadline implements net.Conn. As with a socket, it is no error if the other side has closed its writing half.
+// SetDeadline returns no error if the other side has closed its writing half, as with a socket.
 func (h half) SetDeadline(t time.Time) error {
 	_ = h.SetReadDeadline(t)
 	return h.SetWriteDeadline(t)
 }
 
-// SetReadDeadline implements net.Conn. See SetDeadline.
 func (h half) SetReadDeadline(t time.Time) error {
 	_ = h.Conn.SetReadDeadline(t)
 	return nil
 }
 
-// SetWriteDeadline implements net.Conn. See SetDeadline.
 func (h half) SetWriteDeadline(t time.Time) error {
 	_ = h.to.SetWriteDeadline(t)
 	return nil

@@ -13,11 +13,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// member is a Forwarder that switches protocols and ends at once. accept replaces the correct value of
-// Sec-WebSocket-Accept.
+// member switches protocols and ends at once. accept replaces the correct value of Sec-WebSocket-Accept.
 type member struct{ accept string }
 
-// Do implements Forwarder.
 func (m member) Do(_, ws http.ResponseWriter, r *http.Request, _ forward.Call) error {
 	if m.accept == "" {
 		u := websocket.Upgrader{Subprotocols: []string{"v5.channel.k8s.io"}}
@@ -36,7 +34,6 @@ func (m member) Do(_, ws http.ResponseWriter, r *http.Request, _ forward.Call) e
 	return err
 }
 
-// TestSwitch: a member that switches protocols and ends at once has succeeded. One with a wrong handshake has failed.
 func TestSwitch(t *testing.T) {
 	for name, tt := range map[string]struct {
 		accept string // sent by the member; "" is the correct one

@@ -1,9 +1,8 @@
 // Package text is the endpoint for browsers and scripts. A websocket with the subprotocol v1.text.clusterpass.io
-// transfers watches, logs, exec and attach as text messages. The URLs are those of other clients.
+// transfers watches, logs, exec and attach as text messages.
 //
 // A watch sends one event per message, and logs send one line. Exec and attach send JSON, see input and output. Invalid
-// UTF-8 becomes U+FFFD. Watches and logs buffer only incomplete characters. Exec and attach buffer one message from
-// each side.
+// UTF-8 becomes U+FFFD. Watches and logs buffer only incomplete characters; exec and attach one message of each side.
 package text
 
 import (
@@ -33,8 +32,7 @@ func IsRequested(r *http.Request) bool {
 // Endpoint serves requests for which IsRequested returns true. It is safe for concurrent use.
 type Endpoint struct {
 	MaxMessage int64 // maximum size of a client's message in bytes; 0 means no limit
-	// Upgrades forwards exec and attach to members.
-	Upgrades Forwarder
+	Upgrades   Forwarder
 }
 
 // Forwarder forwards requests that switch protocols. It is safe for concurrent use.
@@ -58,7 +56,6 @@ func (e *Endpoint) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call
 	}
 }
 
-// accept upgrades the client's connection to a websocket.
 func accept(ws http.ResponseWriter, r *http.Request, maxMessage int64, protocol string) (*websocket.Conn, error) {
 	u := websocket.Upgrader{
 		HandshakeTimeout: 10 * time.Second, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
@@ -81,11 +78,10 @@ const (
 	closeTimeout = time.Second
 )
 
-// LingerTimeout is the time for a client to read the rest of the data and to respond to a close frame. The bridge
-// continues to read until then. Closing a connection with unread bytes resets it, and the reset may overtake the data.
+// LingerTimeout is the time for a client to read the rest of the data and to respond to a close frame. Closing a
+// connection with unread bytes resets it, and the reset may overtake the data.
 const LingerTimeout = 30 * time.Second
 
-// plain returns r without the headers of a websocket handshake.
 func plain(ctx context.Context, r *http.Request) *http.Request {
 	r = r.Clone(ctx)
 	for name := range r.Header {
@@ -96,29 +92,27 @@ func plain(ctx context.Context, r *http.Request) *http.Request {
 	return r
 }
 
-// sendClose sends a close frame.
 func sendClose(conn *websocket.Conn, code int, why string) {
 	// The client may be gone.
 	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, why), time.Now().Add(closeTimeout))
 }
 
-// ReadOversized reads the rest of a client's message that exceeded the limit. err is the error that ended reading. Any
-// other err is ignored.
+// ReadOversized reads the rest of a client's message if err is websocket.ErrReadLimit.
 func ReadOversized(conn *websocket.Conn, err error) {
 	if errors.Is(err, websocket.ErrReadLimit) {
 		readRest(conn)
 	}
 }
 
-// readRest discards data that a client sends after its websocket was closed, for closeTimeout. Closing a connection
-// with unread bytes resets it, and the reset may overtake the close frame.
+// readRest discards data that a client sends after its websocket was closed. Closing a connection with unread bytes
+// resets it, and the reset may overtake the close frame.
 func readRest(conn *websocket.Conn) {
 	_ = conn.SetReadDeadline(time.Now().Add(closeTimeout))
 	_, _ = io.Copy(io.Discard, conn.NetConn()) // until the client ends it
 }
 
-// session serves exec or attach. It connects to the member by a websocket within this process, so that e.Upgrades may
-// translate it to any protocol.
+// session serves exec or attach by a websocket within this process, so that e.Upgrades may translate it to any
+// protocol.
 func (e *Endpoint) session(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

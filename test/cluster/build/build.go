@@ -1,10 +1,9 @@
 // Package build builds the programs of a test cluster (Kubernetes, etcd and kwok) from the Go module proxy, into a
 // cache of the user.
 //
-// The versions are pinned by test/cluster/binaries, which is a separate Go module, because Kubernetes needs replace
-// directives that importing modules do not inherit. The name of the cache directory is a hash of the pins and the build
-// flags. So a changed pin never finds an old program. A program is renamed into place when it is complete. Concurrent
-// runs of one user share one build by a file lock.
+// test/cluster/binaries pins the versions. It is a separate Go module, because Kubernetes needs replace directives that
+// importing modules do not inherit. The cache directory is named after a hash of pins and build flags. A program is
+// renamed into place when it is complete, and a file lock excludes concurrent builds.
 package build
 
 import (
@@ -23,8 +22,7 @@ import (
 	"time"
 )
 
-// EnvBinaries names the environment variable that points at a directory of existing programs. With it, nothing
-// is built.
+// EnvBinaries is the environment variable with a directory of existing programs. With it, nothing is built.
 const EnvBinaries = "CLUSTERPASS_KUBE_BINARIES"
 
 // The programs of a cluster, by file name.
@@ -38,11 +36,9 @@ const (
 	Kubectl           = "kubectl"
 )
 
-// E2E is the file name of Kubernetes' own end-to-end tests. No cluster needs the program, so that Ensure never
-// builds it: EnsureE2E does.
+// E2E is the file name of Kubernetes' own end-to-end tests, which only EnsureE2E builds.
 const E2E = "e2e.test"
 
-// A target is one program and the package it is built from.
 type target struct{ name, pkg string }
 
 // targets are in the order of building: the small one first, so that a broken toolchain shows early.
@@ -58,8 +54,6 @@ var targets = []target{
 
 var e2eTargets = []target{{E2E, "k8s.io/kubernetes/test/e2e"}}
 
-// goCommand returns the arguments of the go command that builds t. A name that ends in .test is a package's tests,
-// as it is for the go command itself. While it builds those, it does not list the packages that it compiled.
 func (t target) goCommand() []string {
 	if strings.HasSuffix(t.name, ".test") {
 		return []string{"test", "-c"}
@@ -76,9 +70,8 @@ type Binaries struct {
 // Path returns the path of the program called name.
 func (b Binaries) Path(name string) string { return filepath.Join(b.Dir, name) }
 
-// Ensure returns the programs, and builds missing ones. It writes the progress of builds to progress. If nothing is
-// missing, it returns at once and writes nothing. It needs the go command, and a working directory inside the
-// Clusterpass checkout, as tests and go run have.
+// Ensure returns the programs, and builds missing ones, with their progress. It needs the go command, and a working
+// directory inside the checkout.
 func Ensure(ctx context.Context, progress io.Writer) (Binaries, error) {
 	kubectl, err := exec.LookPath(Kubectl)
 	if err != nil && !errors.Is(err, exec.ErrNotFound) {
@@ -102,8 +95,8 @@ func Ensure(ctx context.Context, progress io.Writer) (Binaries, error) {
 	return Binaries{Dir: dir, Kubectl: kubectl}, nil
 }
 
-// EnsureE2E returns the path of Kubernetes' end-to-end tests, of the version of the clusters. It builds the program
-// if the cache lacks it, and reports progress as Ensure does. A directory that EnvBinaries names must have it.
+// EnsureE2E returns the path of Kubernetes' end-to-end tests of the clusters' version. It builds a missing program like
+// Ensure. A directory that EnvBinaries names must have it.
 func EnsureE2E(ctx context.Context, progress io.Writer) (string, error) {
 	dir := os.Getenv(EnvBinaries)
 	if dir != "" {
@@ -139,7 +132,6 @@ func existing(dir, kubectl string) (Binaries, error) {
 	return Binaries{Dir: dir, Kubectl: kubectl}, nil
 }
 
-// existingDir returns the absolute path of dir, which must have the wanted programs.
 func existingDir(dir string, wanted []target) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -162,7 +154,6 @@ func (l targetList) names() []string {
 	return names
 }
 
-// missing lists the wanted programs that dir has no executable file for.
 func missing(dir string, wanted []target) targetList {
 	var none targetList
 	for _, t := range wanted {
@@ -174,7 +165,6 @@ func missing(dir string, wanted []target) targetList {
 	return none
 }
 
-// A source is the pinned module and where its programs go.
 type source struct {
 	dir   string // the module, test/cluster/binaries
 	cache string // the user's cache for this project
@@ -182,7 +172,6 @@ type source struct {
 	flags []string
 }
 
-// pins reads the module with the pinned versions.
 func pins(ctx context.Context) (*source, error) {
 	root, err := moduleRoot(ctx)
 	if err != nil {
@@ -218,7 +207,6 @@ func (s *source) key() string {
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
-// ensure builds the wanted programs that the cache lacks and returns their directory.
 func (s *source) ensure(ctx context.Context, wanted []target, progress io.Writer) (string, error) {
 	dir := filepath.Join(s.cache, "kube", s.key())
 	if len(missing(dir, wanted)) == 0 {
@@ -250,7 +238,6 @@ func (s *source) ensure(ctx context.Context, wanted []target, progress io.Writer
 	return dir, nil
 }
 
-// build makes one program and moves it into dir when it is whole.
 func (s *source) build(ctx context.Context, t target, dir string, p *meter) error {
 	temp := filepath.Join(dir, "."+t.name+".building")
 	defer func() { _ = os.Remove(temp) }() // after success it is not there
@@ -270,7 +257,6 @@ func (s *source) build(ctx context.Context, t target, dir string, p *meter) erro
 	return nil
 }
 
-// required reads a module's version from the text of a go.mod.
 func required(mod, module string) (string, error) {
 	for line := range strings.Lines(mod) {
 		if f := strings.Fields(line); len(f) >= 2 && f[0] == module {
@@ -293,7 +279,6 @@ func ldflags(version string) string {
 	return strings.Join(flags, " ")
 }
 
-// cacheDir is the user's cache for this project.
 func cacheDir() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -302,8 +287,8 @@ func cacheDir() (string, error) {
 	return filepath.Join(dir, "clusterpass"), nil
 }
 
-// moduleRoot returns the root of this checkout. The go command finds it from any directory of the checkout. Embedding
-// could not provide the pins, because it does not cross modules.
+// moduleRoot returns the root of this checkout. Embedding could not provide the pins, because it does not cross
+// modules.
 func moduleRoot(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
 	cmd.Env = append(os.Environ(), "GOWORK=off")

@@ -14,7 +14,6 @@ import (
 	"time"
 )
 
-// tiny is a source that builds in a second.
 func tiny(t *testing.T) *source {
 	t.Helper()
 	dir, err := filepath.Abs("testdata/tiny")
@@ -26,7 +25,6 @@ func tiny(t *testing.T) *source {
 
 var tinyTargets = []target{{"first", "example.test/tiny/one"}, {"second", "example.test/tiny/two"}}
 
-// TestTestProgramIsBuilt fails if e2e.test could not be built, or would be built without its tests.
 func TestTestProgramIsBuilt(t *testing.T) {
 	s := tiny(t)
 	dir, err := s.ensure(t.Context(), []target{{"third.test", "example.test/tiny/tests"}}, &bytes.Buffer{})
@@ -39,7 +37,7 @@ func TestTestProgramIsBuilt(t *testing.T) {
 	}
 }
 
-// TestE2EIsBuiltOnlyWhenAskedFor fails if every run of the tests would build Kubernetes' end-to-end tests, too.
+// TestE2EIsBuiltOnlyWhenAskedFor: Kubernetes' end-to-end tests would delay every run of the tests.
 func TestE2EIsBuiltOnlyWhenAskedFor(t *testing.T) {
 	for _, target := range targets {
 		if target.name == E2E {
@@ -112,7 +110,6 @@ func TestBrokenBuildLeavesNothingThatRuns(t *testing.T) {
 		}
 	}
 
-	// The next run builds only what is missing.
 	var said bytes.Buffer
 	if _, err := s.ensure(t.Context(), tinyTargets, &said); err != nil ||
 		!strings.Contains(said.String(), "second (1/1)") {
@@ -235,8 +232,7 @@ func TestPinsAreFoundAndNamed(t *testing.T) {
 	}
 }
 
-// The first start of a cluster waits for this build for minutes, so the user must see progress. Later starts build
-// nothing and must print nothing.
+// TestMeterShowsOnlySlowBuilds: the first start builds for minutes and must show progress. Later starts print nothing.
 func TestMeterShowsOnlySlowBuilds(t *testing.T) {
 	var fast bytes.Buffer
 	m := newMeter(&fast, "it")
@@ -260,7 +256,6 @@ func TestMeterShowsOnlySlowBuilds(t *testing.T) {
 	}
 }
 
-// endingBuild is a buffer that ends a build as soon as its progress is reported.
 type endingBuild struct {
 	bytes.Buffer
 	end io.Closer

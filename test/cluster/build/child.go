@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// during starts cmd, calls use while it runs, and waits for it. The command is killed when this process dies. The
-// system counts the end of the starting thread as the death of the process, so the thread is locked.
+// during calls use while cmd runs. cmd is killed when this process dies. The system counts the end of the starting
+// thread as that death, so the thread is locked.
 func during(cmd *exec.Cmd, use func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// A meter shows how far one go build is: how many modules it fetched, how many packages it compiled, how long it
-// has run. On a terminal it rewrites one line each second; elsewhere it adds a line now and then.
+// A meter shows the progress of one go build: in one line of a terminal, elsewhere in a line now and then.
 type meter struct {
 	out      io.Writer
 	what     string
@@ -27,7 +26,7 @@ type meter struct {
 	shown             bool
 }
 
-// report prints progress. It ignores errors, because progress is not essential.
+// report ignores errors, because progress is not essential.
 func report(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
 
 const maxTail = 40
@@ -41,7 +40,7 @@ func newMeter(out io.Writer, what string) *meter {
 	return m
 }
 
-// run runs "go build -v" or "go test -c" and shows its progress. Its error ends with the compiler's output.
+// run's error ends with the compiler's output.
 func (m *meter) run(cmd *exec.Cmd) error {
 	stderr, err := cmd.StderrPipe()
 	if err != nil {

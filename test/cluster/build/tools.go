@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// A Tool is a command of this module, built and kept from being rebuilt until it is released: start it or copy
-// it before.
+// A Tool is a command of this module. It is not rebuilt until Release: start or copy it before.
 type Tool struct {
 	Path    string
 	release func()
@@ -21,8 +20,8 @@ type Tool struct {
 // Release lets other processes rebuild the tool. Started programs continue.
 func (t *Tool) Release() { t.release() }
 
-// NewTool builds a command of this module. command is the path of its package below the module's root. If the build
-// lasts more than two seconds, like the first one, it writes to progress.
+// NewTool builds a command of this module. command is its package's path below the module's root. A build of more than
+// two seconds is shown on progress.
 func NewTool(ctx context.Context, command string, progress io.Writer) (*Tool, error) {
 	root, err := moduleRoot(ctx)
 	if err != nil {
@@ -32,8 +31,8 @@ func NewTool(ctx context.Context, command string, progress io.Writer) (*Tool, er
 	if err != nil {
 		return nil, err
 	}
-	// The go command relinks only outdated programs, so a kept file makes later starts fast. Each checkout has its own
-	// file. Otherwise two checkouts would relink it alternately.
+	// The go command relinks only outdated programs. Each checkout has its own file, since two checkouts would relink it
+	// alternately.
 	dir := filepath.Join(cache, "tools", shortHash(root))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the cache of tools: %w", err)
@@ -45,8 +44,7 @@ func NewTool(ctx context.Context, command string, progress io.Writer) (*Tool, er
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-buildvcs=false", "-o", tool, "./"+command)
 	cmd.Dir = root
-	// The caller's flags (-race, coverage) are for the caller. Else this builds as everything does, so that the
-	// packages that both use are compiled once.
+	// The caller's flags (-race, coverage) are for the caller.
 	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
 	m := newMeter(progress, command)
 	m.delay = 2 * time.Second
@@ -57,7 +55,7 @@ func NewTool(ctx context.Context, command string, progress io.Writer) (*Tool, er
 	return &Tool{Path: tool, release: unlock}, nil
 }
 
-// CopyTo copies the program to a path where nothing is yet.
+// CopyTo copies the program to a path that does not exist.
 func (t *Tool) CopyTo(path string) error {
 	in, err := os.Open(t.Path)
 	if err != nil {

@@ -6,11 +6,10 @@ import (
 )
 
 // These flags differ from a real cluster's defaults. For speed, there is no fsync and no leader election. For
-// ownership, only the API server and the kubelet listen. There is also no pod network, so there is no endpoint for the
-// kubernetes service, and kubelets are reached by address.
+// ownership, only the API server and the kubelet listen. There is no pod network, so kubelets are reached by address.
 
-// etcdURL is a socket in the working directory, the cluster's: the path of a socket may not be long, but that of
-// a directory may. etcd wants what looks like a port.
+// etcdURL is relative to the cluster's directory, because the path of a socket is limited. etcd requires the form of a
+// port.
 const (
 	etcdSocket = "etcd.sock:0"
 	etcdURL    = "unix://" + etcdSocket
@@ -97,8 +96,7 @@ func schedulerArgs(f *files) []string {
 	}
 }
 
-// kwok reads kwokConfig from the file kwokFile of the directory that kwokDirEnv names, which else would be one of the
-// user's.
+// kwok reads kwokFile in the directory of kwokDirEnv, instead of a file of the user.
 const (
 	kwokFile   = "kwok.yaml"
 	kwokDirEnv = "KWOK_WORKDIR"

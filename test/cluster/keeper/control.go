@@ -16,7 +16,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/ownership"
 )
 
-// Operations on a cluster's components.
 const (
 	faultKill    = "kill"
 	faultPause   = "pause"
@@ -24,10 +23,9 @@ const (
 	faultRestart = "restart"
 )
 
-// controlSocket is the keeper's socket in its run directory. The directory's mode keeps others out.
+// The mode of the socket's directory excludes other users.
 const controlSocket = "control.sock"
 
-// serve answers on the control socket until the returned server is closed.
 func (k *keeper) serve() (*http.Server, error) {
 	var listener *net.UnixListener
 	err := throughDir(k.run.Path, func(socket string) (err error) {
@@ -49,8 +47,7 @@ func (k *keeper) serve() (*http.Server, error) {
 	return server, nil
 }
 
-// throughDir calls use with a short path of the control socket in dir. The length of a socket's path is limited, unlike
-// that of a directory.
+// throughDir calls use with a short path of the socket in dir, because the length of a socket's path is limited.
 func throughDir(dir string, use func(socket string) error) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -75,13 +72,13 @@ func (k *keeper) fault(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, fmt.Sprintf("no cluster %q runs here", r.PathValue("name")), http.StatusNotFound)
 }
 
-// A Client speaks to the keeper of one run. Its methods are safe for concurrent use.
+// A Client calls the keeper of one run. Its methods are safe for concurrent use.
 type Client struct {
 	dir  string
 	http *http.Client
 }
 
-// NewClient returns a client of the keeper whose run directory is dir. Nothing is dialled yet.
+// NewClient returns a client of the keeper whose run directory is dir. It does not connect yet.
 func NewClient(dir string) *Client {
 	return &Client{dir: dir, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
@@ -95,7 +92,7 @@ func NewClient(dir string) *Client {
 	}}}
 }
 
-// State returns what the keeper runs now.
+// State returns the clusters that the keeper runs.
 func (c *Client) State(ctx context.Context) (*State, error) {
 	body, err := c.do(ctx, http.MethodGet, "/state")
 	if err != nil {
@@ -113,19 +110,18 @@ func (c *Client) Kill(ctx context.Context, cluster string, components ...string)
 	return c.fault(ctx, cluster, faultKill, components)
 }
 
-// Pause stops the components where they are (SIGSTOP): connections stay open and unanswered.
+// Pause suspends the components (SIGSTOP). Connections stay open without responses.
 func (c *Client) Pause(ctx context.Context, cluster string, components ...string) error {
 	return c.fault(ctx, cluster, faultPause, components)
 }
 
-// Resume lets paused components go on (SIGCONT).
+// Resume continues paused components (SIGCONT).
 func (c *Client) Resume(ctx context.Context, cluster string, components ...string) error {
 	return c.fault(ctx, cluster, faultResume, components)
 }
 
-// Restart kills running components, starts them again with the same addresses and data, and returns when the cluster is
-// ready. Other killed components must be restarted in the same call or before. Otherwise the cluster never becomes
-// ready.
+// Restart kills and starts components with the same addresses and data, and returns when the cluster is ready. Other
+// killed components must be restarted in the same call or before.
 func (c *Client) Restart(ctx context.Context, cluster string, components ...string) error {
 	return c.fault(ctx, cluster, faultRestart, components)
 }
@@ -136,9 +132,8 @@ func (c *Client) fault(ctx context.Context, cluster, fault string, components []
 	return err
 }
 
-// Stop has the keeper stop its clusters and waits until nothing of them is left.
+// Stop stops the keeper's clusters and waits until nothing of them is left.
 func (c *Client) Stop(ctx context.Context) error {
-	// The keeper may be gone before it has answered.
 	if _, err := c.do(ctx, http.MethodPost, "/stop"); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}

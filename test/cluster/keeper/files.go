@@ -16,7 +16,7 @@ import (
 // frontProxyName is the only client name from which the API server accepts X-Remote-* headers.
 const frontProxyName = "front-proxy-client"
 
-// files are what a cluster's processes read. Every path is absolute.
+// All paths are absolute.
 type files struct {
 	dir, cluster, server, node, logs string
 
@@ -35,7 +35,6 @@ type pairFiles struct{ cert, key string }
 
 func (f *files) path(name string) string { return filepath.Join(f.dir, name) }
 
-// writeFiles makes the cluster's directory with its certificates and kubeconfigs.
 func writeFiles(dir, cluster string, port int) (*files, error) {
 	f := &files{
 		dir: dir, cluster: cluster, node: cluster + "-node",
@@ -92,7 +91,6 @@ func writeFiles(dir, cluster string, port int) (*files, error) {
 	return f, nil
 }
 
-// A fileWriter writes files until the first error, which it keeps.
 type fileWriter struct {
 	files *files
 	err   error

@@ -23,13 +23,11 @@ import (
 // startTimeout is the maximum time until a cluster is ready. An idle machine needs seconds.
 const startTimeout = 5 * time.Minute
 
-// kubeletCommand is the process kubelet's package, below the module's root.
 const kubeletCommand = "test/kubelet/cmd/process-kubelet"
 
-// Run is the keeper. It reads a Spec from in, runs the clusters, and writes one Reply to out when they are ready or
-// have failed. It returns when ctx ends, when it is stopped, or when in ends unless it was detached. Then nothing of
-// the clusters is left. progress receives text for people. No other code of this program may use child processes. An
-// error in the Reply is not returned.
+// Run is the keeper. It reads a Spec from in, and writes one Reply to out when the clusters are ready or have failed.
+// It ends the clusters when ctx ends, when it is stopped, or when in ends unless it was detached. No other code of this
+// program may use child processes. An error in the Reply is not returned.
 func Run(ctx context.Context, in io.Reader, out, progress io.Writer) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -80,13 +78,11 @@ func run(ctx context.Context, stop context.CancelCauseFunc, in io.Reader, progre
 	return nil
 }
 
-// errInputEnded and errToldTo are the reasons for which a keeper stops.
 var (
 	errInputEnded = errors.New("standard input ended")
 	errToldTo     = errors.New("told to stop")
 )
 
-// readSpec reads the spec and has the end of in call stop.
 func readSpec(in io.Reader, stop context.CancelCauseFunc) (*Spec, error) {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<20)
@@ -100,7 +96,7 @@ func readSpec(in io.Reader, stop context.CancelCauseFunc) (*Spec, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	// This blocks in a read until the starter lets go, closes its end or dies; it ends with the process.
+	// This blocks in a read until the starter detaches, closes its end or dies.
 	go func() {
 		for lines.Scan() {
 			if lines.Text() == Detach {
@@ -121,7 +117,6 @@ type keeper struct {
 	progress io.Writer
 }
 
-// prepare makes everything that is on disk.
 func (k *keeper) prepare(ctx context.Context) error {
 	kubelet, err := k.kubelet(ctx)
 	if err != nil {
@@ -156,7 +151,6 @@ func (k *keeper) prepare(ctx context.Context) error {
 	return nil
 }
 
-// kubelet builds the process kubelet into the run directory, if a cluster wants it.
 func (k *keeper) kubelet(ctx context.Context) (string, error) {
 	wanted := false
 	for _, c := range k.spec.Clusters {
@@ -177,7 +171,6 @@ func (k *keeper) kubelet(ctx context.Context) (string, error) {
 	return path, tool.CopyTo(path)
 }
 
-// start starts the clusters, all at once.
 func (k *keeper) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %s", startTimeout))
 	defer cancel()
@@ -196,7 +189,6 @@ func (k *keeper) start(ctx context.Context) error {
 	return all.Wait()
 }
 
-// end stops every cluster and removes every trace of it.
 func (k *keeper) end() error {
 	var all errgroup.Group
 	for _, m := range k.members {

@@ -13,7 +13,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/ownership"
 )
 
-// A member is one cluster: its directory, its port and its processes.
 type member struct {
 	spec      ClusterSpec
 	dir       string
@@ -25,13 +24,12 @@ type member struct {
 	stopped bool
 }
 
-// The order of the starts. The others need a running API server.
+// Components of the second list need a running API server.
 var (
 	firstComponents = []string{Etcd, APIServer}
 	laterComponents = []string{ControllerManager, Scheduler, Kwok, Kubelet}
 )
 
-// newMember creates a cluster's directory, certificates and kubeconfigs, and reserves its port. It starts nothing.
 func newMember(run *ownership.RunDir, spec *Spec, c ClusterSpec, kubelet string, s *spawner) (*member, error) {
 	m := &member{spec: c, dir: filepath.Join(run.Path, c.Name)}
 	var err error
@@ -73,7 +71,6 @@ func newMember(run *ownership.RunDir, spec *Spec, c ClusterSpec, kubelet string,
 	return m, nil
 }
 
-// start starts what does not run of the named components and waits until the cluster is ready.
 func (m *member) start(ctx context.Context, names []string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,7 +109,6 @@ func (m *member) startLocked(ctx context.Context, names []string) error {
 	return ready.cluster(ctx)
 }
 
-// apply starts or ends a fault of the named components. No names means all components.
 func (m *member) apply(ctx context.Context, fault string, names []string) error {
 	if len(names) == 0 {
 		names = m.components()
@@ -158,7 +154,7 @@ func (m *member) components() []string {
 	return names
 }
 
-// stop ends everything. Only the kubelet gets time, to end its containers. No other component has data worth saving.
+// stop kills everything. Only the kubelet gets time, to end its containers. No other component has data worth saving.
 func (m *member) stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A heldPort is a loopback TCP port that is bound without a listener. Connections are refused until an API server
-// shares the port (SO_REUSEPORT, its --permit-port-sharing). No other program can get it meanwhile.
+// A heldPort is bound without a listener, so that no other program gets it. Connections are refused until an API server
+// shares the port (SO_REUSEPORT, its --permit-port-sharing).
 type heldPort struct {
 	fd     int
 	number int

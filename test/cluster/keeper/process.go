@@ -17,9 +17,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/ownership"
 )
 
-// A spawner starts all processes from one thread that lives as long as the keeper. The end of a thread would count as
-// the parent's death (Pdeathsig). It knows the keeper's own children. Other children are remains of dead components and
-// can be killed.
+// A spawner starts all processes from one thread, because the end of a thread counts as the parent's death (Pdeathsig).
+// Children that it has not started are remains of dead components, and can be killed.
 type spawner struct {
 	calls   chan func()
 	started map[int]bool // touched by the spawning goroutine only
@@ -51,7 +50,7 @@ func (s *spawner) start(cmd *exec.Cmd) (err error) {
 	return err
 }
 
-// ended records that a child was waited for, and kills the children that it left.
+// ended kills the children that a process of the keeper left.
 func (s *spawner) ended(cmd *exec.Cmd) {
 	s.do(func() {
 		delete(s.started, cmd.Process.Pid)
@@ -59,10 +58,9 @@ func (s *spawner) ended(cmd *exec.Cmd) {
 	})
 }
 
-// close ends the spawner. No process of its own may run any more.
 func (s *spawner) close() { close(s.calls) }
 
-// A process is one component. It can be started again after it ended. Safe for concurrent use.
+// A process is one component. It can be started again after it ended. It is safe for concurrent use.
 type process struct {
 	name    string
 	command []string // path and arguments
@@ -78,7 +76,6 @@ type process struct {
 	paused bool
 }
 
-// start starts the process unless it runs.
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +93,7 @@ func (p *process) start() error {
 	cmd := exec.Command(p.command[0], p.command[1:]...)
 	cmd.Dir, cmd.Env = p.dir, p.env
 	cmd.Stdout, cmd.Stderr = log, log
-	// A group of its own keeps a terminal's ctrl-C to the keeper, which ends things in order.
+	// A separate process group: a terminal's ctrl-C reaches only the keeper, which ends components in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := p.spawner.start(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
@@ -111,7 +108,7 @@ func (p *process) start() error {
 	return nil
 }
 
-// runs needs mu.
+// p.mu must be locked.
 func (p *process) runs() bool {
 	if p.cmd == nil {
 		return false
@@ -124,7 +121,6 @@ func (p *process) runs() bool {
 	}
 }
 
-// kill ends the process at once and waits until it has.
 func (p *process) kill() {
 	p.mu.Lock()
 	cmd, ended, runs := p.cmd, p.ended, p.runs()
@@ -135,7 +131,7 @@ func (p *process) kill() {
 	}
 }
 
-// terminate asks the process to end and kills it when it has not after grace.
+// terminate sends SIGTERM, and kills the process after grace.
 func (p *process) terminate(grace time.Duration) {
 	p.mu.Lock()
 	cmd, ended, runs := p.cmd, p.ended, p.runs()
@@ -152,7 +148,6 @@ func (p *process) terminate(grace time.Duration) {
 	}
 }
 
-// pause stops the process where it is; its connections stay open and unanswered. resume lets it go on.
 func (p *process) pause() error  { return p.signal(syscall.SIGSTOP, true) }
 func (p *process) resume() error { return p.signal(syscall.SIGCONT, false) }
 
@@ -173,8 +168,7 @@ func (p *process) signal(s syscall.Signal, paused bool) error {
 	return nil
 }
 
-// untilStopped waits until a child has stopped after a SIGSTOP, or has ended. Running threads stop a moment after the
-// signal, and could respond to a request meanwhile.
+// untilStopped waits until a child has stopped or ended. Its threads could still respond a moment after SIGSTOP.
 func untilStopped(pid int) error {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
@@ -184,7 +178,6 @@ func untilStopped(pid int) error {
 	}
 }
 
-// failed returns an error with the end of the log once the process has ended, else nil.
 func (p *process) failed() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,7 +201,6 @@ func (p *process) state() ComponentState {
 	return ComponentState{Name: p.name, PID: p.cmd.Process.Pid, State: "running"}
 }
 
-// logTail reads the last lines of a log, at most 4 KiB.
 func logTail(path string) string {
 	f, err := os.Open(path)
 	if err != nil {

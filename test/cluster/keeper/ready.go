@@ -20,7 +20,6 @@ const (
 	checkTimeout = 10 * time.Second
 )
 
-// A readiness waits until a cluster can be used.
 type readiness struct {
 	member  *member
 	started []*process // those whose end means that the cluster will not be ready
@@ -47,15 +46,13 @@ func newReadiness(m *member) (*readiness, error) {
 
 func (r *readiness) close() { r.http.CloseIdleConnections() }
 
-// apiServer waits until the API server is ready.
 func (r *readiness) apiServer(ctx context.Context) error {
 	return r.wait(ctx, "the API server is ready", func(ctx context.Context) error {
 		return r.client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 }
 
-// cluster waits until pods can be made and run: the controllers have made the default namespace's service
-// account, and the process kubelet's node is ready.
+// cluster waits until pods can be made and run: the default service account exists, and the kubelet's node is ready.
 func (r *readiness) cluster(ctx context.Context) error {
 	err := r.wait(ctx, "the controllers are at work", func(ctx context.Context) error {
 		_, err := r.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
@@ -79,8 +76,8 @@ func (r *readiness) cluster(ctx context.Context) error {
 	})
 }
 
-// kubelet calls the kubelet directly, because after a restart the node's condition may be outdated. The API server's
-// proxy (nodes/proxy) refuses loopback addresses.
+// After a restart the node's condition may be outdated, so this calls the kubelet directly. The API server's proxy
+// (nodes/proxy) refuses loopback addresses.
 func (r *readiness) kubelet(ctx context.Context, node *corev1.Node) error {
 	f := r.member.files
 	client, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{
@@ -107,7 +104,7 @@ func (r *readiness) kubelet(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// wait polls check until it succeeds, a component that was started has ended, or ctx has.
+// wait polls check until it succeeds. It fails if a started component ends.
 func (r *readiness) wait(ctx context.Context, what string, check func(context.Context) error) error {
 	for {
 		once, cancel := context.WithTimeout(ctx, checkTimeout)

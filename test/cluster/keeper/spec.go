@@ -1,17 +1,14 @@
-// Package keeper runs the processes of test clusters on loopback until it is stopped.
+// Package keeper runs the processes of one set of test clusters on loopback until it is stopped.
 //
-// One keeper process runs one set of clusters. Its parent (package cluster, for tests and for the clusters command)
-// writes a [Spec] as one line of JSON to its standard input. When all clusters are ready, the keeper writes a [Reply]
-// as one line of JSON to its standard output. Progress is written to standard error. After that it serves the unix
-// socket control.sock in its run directory (see [Client]).
+// Its parent, package cluster, writes a [Spec] as one line of JSON to its standard input. The keeper answers with a
+// [Reply] on standard output when all clusters are ready. Then it serves the unix socket control.sock in its run
+// directory (see [Client]).
 //
-// The keeper ends on SIGINT, SIGTERM or Stop, and at the end of its standard input. So clusters of a test end with the
-// test's process. Only after the line [Detach] does it continue without its parent. Package ownership explains why
-// nothing remains.
+// The keeper ends on SIGINT, SIGTERM or Stop, and at the end of its standard input unless it read the line [Detach]. So
+// clusters of a test end with the test's process; see package ownership.
 //
-// All files of a cluster are in its directory, which only its owner can read. etcd listens on a unix socket there.
-// Other users of the machine can reach only the API server, which refuses anonymous requests. The keeper reserves the
-// API server's port for its own lifetime, so that a restarted API server has the same port.
+// Only the owner can read a cluster's directory, with etcd's unix socket. Other users can reach only the API server,
+// which refuses anonymous requests. The keeper reserves its port for restarts.
 package keeper
 
 import (
@@ -41,7 +38,7 @@ type ClusterSpec struct {
 	NoKubelet             bool     `json:"noKubelet"`             // run no process kubelet: pods stay pending
 }
 
-// The components of a cluster, by name. They are the processes that faults can be put on.
+// The components of a cluster, by name.
 const (
 	Etcd              = build.Etcd
 	APIServer         = build.APIServer
@@ -51,7 +48,7 @@ const (
 	Kubelet           = "process-kubelet"
 )
 
-// Detach is the line on standard input after which a keeper goes on when its standard input ends.
+// Detach is the line on standard input after which a keeper outlives its standard input.
 const Detach = "detach"
 
 // A Reply is the keeper's result: the clusters are ready, or have failed.
@@ -60,7 +57,7 @@ type Reply struct {
 	Error string `json:"error,omitempty"`
 }
 
-// A State is what a keeper runs.
+// A State describes the clusters of a keeper.
 type State struct {
 	Run      string         `json:"run"`
 	Dir      string         `json:"dir"` // the run directory
@@ -89,7 +86,7 @@ type ComponentState struct {
 	State string `json:"state"` // running, paused, or how it ended
 }
 
-// Validate returns what is wrong with the spec.
+// Validate returns the first error in the spec.
 func (s *Spec) Validate() error {
 	if err := label("run", s.Run); err != nil {
 		return err
@@ -116,7 +113,6 @@ func (s *Spec) Validate() error {
 	return nil
 }
 
-// reserved are names in a run directory that no cluster may have.
 var reserved = map[string]bool{"bin": true, "kubeconfig": true, "control": true}
 
 func label(what, name string) error {

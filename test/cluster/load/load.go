@@ -1,7 +1,6 @@
-// Package load fills a cluster with thousands of running pods through the API. The pods are bound at their creation to
-// fake nodes, which kwok simulates. So neither kubelet nor scheduler limits the speed.
-//
-// Fake nodes have the taint kwok.x-k8s.io/node=fake:NoSchedule, so that other pods go to the process kubelet.
+// Package load fills a cluster with thousands of running pods through the API. The pods are created on fake nodes,
+// which kwok simulates, so neither kubelet nor scheduler limits the speed. Fake nodes have the taint
+// kwok.x-k8s.io/node=fake:NoSchedule, so that other pods go to the process kubelet.
 package load
 
 import (
@@ -43,7 +42,7 @@ const (
 	// ahead is the number of pods that are created at once, and the maximum number that wait. If kwok is far behind, it
 	// keeps all waiting pods in memory and simulates many of them twice.
 	ahead = 500
-	// patience bounds how long nothing may change while pods are to run.
+	// patience is how long the number of running pods may stay the same.
 	patience = 3 * time.Minute
 )
 
@@ -112,7 +111,6 @@ func (l *load) run(ctx context.Context) error {
 	return nil
 }
 
-// pods makes the pods, never far ahead of those that run.
 func (l *load) pods(ctx context.Context) error {
 	for first := 0; first < l.Pods; first += ahead {
 		err := l.each(ctx, min(ahead, l.Pods-first), func(ctx context.Context, i int) error {
@@ -130,7 +128,6 @@ func (l *load) pods(ctx context.Context) error {
 	return nil
 }
 
-// each calls do for 0 to n-1, many at a time. That an object exists already is no error.
 func (l *load) each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	all, group := errgroup.WithContext(ctx)
 	all.SetLimit(parallel)
@@ -151,7 +148,6 @@ func (l *load) each(ctx context.Context, n int, do func(ctx context.Context, i i
 	return context.Cause(ctx)
 }
 
-// namespace makes the namespace and waits until pods may be made in it.
 func (l *load) namespace(ctx context.Context) error {
 	_, err := l.client.CoreV1().Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.Namespace}}, metav1.CreateOptions{})
@@ -173,7 +169,6 @@ func (l *load) namespace(ctx context.Context) error {
 	}
 }
 
-// untilWaiting returns when at most so many pods do not run yet.
 func (l *load) untilWaiting(ctx context.Context, atMost int) error {
 	const page = 2*ahead + 1 // more than can wait, unless others make pods, too
 	waiting, changed := -1, time.Now()
@@ -203,7 +198,6 @@ func (l *load) untilWaiting(ctx context.Context, atMost int) error {
 	}
 }
 
-// reportPods reports each second how many pods are made, until stop.
 func (l *load) reportPods(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})

@@ -11,9 +11,8 @@ import (
 	"syscall"
 )
 
-// Guard runs the keeper, which is this program with guarded in its environment. Afterwards it kills processes that the
-// keeper left and removes the run directory name. It returns the keeper's exit code. Standard input, output and error
-// are the keeper's.
+// Guard runs the keeper, which is this program with guarded in its environment, and returns its exit code. Then it
+// kills remaining processes and removes the run directory name.
 func Guard(name, guarded string) (int, error) {
 	if err := Adopt(); err != nil {
 		return 0, err
@@ -53,7 +52,6 @@ func Guard(name, guarded string) (int, error) {
 	return keeper.ProcessState.ExitCode(), errors.Join(KillDescendants(), removeAbandoned(name))
 }
 
-// removeAbandoned removes the run directory called name unless a living run owns it.
 func removeAbandoned(name string) error {
 	path := filepath.Join(Root(), name)
 	if gone(path) {

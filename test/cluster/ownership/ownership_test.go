@@ -43,8 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// playKeeper keeps a child that itself leaves an orphan in a session of its own, until SIGTERM or the end of its
-// input.
+// playKeeper keeps a child that itself leaves an orphan in a session of its own, until SIGTERM or the end of its input.
 func playKeeper() error {
 	if err := Adopt(); err != nil {
 		return err
@@ -74,7 +73,6 @@ func playKeeper() error {
 	return errors.Join(KillDescendants(), run.Remove())
 }
 
-// A playedRun is a guard, its keeper and what that started.
 type playedRun struct {
 	guard  *exec.Cmd
 	stdin  io.WriteCloser
@@ -131,7 +129,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// TestSweep kills guard and keeper together, so that no process is left to clean up.
+// TestSweep: the next run must clean up if guard and keeper were killed together.
 func TestSweep(t *testing.T) {
 	r := startRun(t)
 	kill(t, r.guard.Process.Pid, syscall.SIGSTOP)
@@ -181,7 +179,7 @@ func TestSweepSparesTheLiving(t *testing.T) {
 	}
 }
 
-// TestSecondRunOfTheName starts a second guard, which must fail and must not remove the directory of the first one.
+// TestSecondRunOfTheName: a second guard must fail, and must not remove the directory of the first one.
 func TestSecondRunOfTheName(t *testing.T) {
 	r := startRun(t)
 	second := exec.Command(os.Args[0])
@@ -255,7 +253,6 @@ func kill(t *testing.T, pid int, s syscall.Signal) {
 	}
 }
 
-// waitStopped waits until a child has stopped after a SIGSTOP. Each of its threads stops a moment after the signal.
 func waitStopped(t *testing.T, pid int) {
 	t.Helper()
 	for {
@@ -269,8 +266,8 @@ func waitStopped(t *testing.T, pid int) {
 	}
 }
 
-// waitAbandoned waits until the keeper's death has freed its lock: a killed process of several threads ends a
-// moment after the signal.
+// waitAbandoned waits until the keeper's death has freed its lock. A killed process of several threads ends a moment
+// after the signal.
 func waitAbandoned(t *testing.T, path string) {
 	t.Helper()
 	waittest.Until(t, "the killed keeper frees its directory", func() bool {
@@ -285,7 +282,6 @@ func waitAbandoned(t *testing.T, path string) {
 	})
 }
 
-// alive reports whether a process exists and is no zombie.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -295,7 +291,6 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(rest, "Z")
 }
 
-// wantGone waits until every process and file of a run is gone.
 func wantGone(t *testing.T, r *playedRun) {
 	t.Helper()
 	waittest.UntilNoError(t, "nothing is left", func(context.Context) error {

@@ -15,13 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mark is the environment variable that names a process's run directory.
 const mark = "CLUSTERPASS_CLUSTERS_RUN"
 
-// Mark returns the entry that a process of the run in dir carries in its environment.
+// Mark returns the environment entry of processes of the run in dir.
 func Mark(dir string) string { return mark + "=" + dir }
 
-// patience is the maximum time until killed processes are gone.
 const patience = time.Minute
 
 // Adopt makes this process the parent of its descendants' orphans.
@@ -32,8 +30,7 @@ func Adopt() error {
 	return nil
 }
 
-// KillDescendants kills all descendants of this process and waits until they are gone. No other code may wait for any
-// of them.
+// KillDescendants kills all descendants of this process and waits for them. No other code may wait for any of them.
 func KillDescendants() error {
 	return killAll("descendants", func() ([]int, error) {
 		for { // reap, or the dead would be counted
@@ -46,8 +43,8 @@ func KillDescendants() error {
 	})
 }
 
-// KillOrphans kills and reaps the children of this process that it did not start, with all of their descendants. They
-// are remains of dead components. started reports whether this process started a child, and waits for it itself.
+// KillOrphans kills and reaps remains of dead components: children that this process did not start, with their
+// descendants. started reports whether this process started a child.
 func KillOrphans(started func(pid int) bool) error {
 	return killAll("orphans", func() ([]int, error) {
 		found, err := descendants(os.Getpid(), started)
@@ -58,12 +55,11 @@ func KillOrphans(started func(pid int) bool) error {
 	})
 }
 
-// KillMarked kills the processes that carry the mark of the run in dir and waits until they are gone.
+// KillMarked kills the processes with the mark of the run in dir and waits until they are gone.
 func KillMarked(dir string) error {
 	return killAll("marked processes", func() ([]int, error) { return Marked(dir) })
 }
 
-// killAll kills what find finds until it finds nothing more.
 func killAll(what string, find func() ([]int, error)) error {
 	deadline := time.Now().Add(patience)
 	for {
@@ -84,7 +80,7 @@ func killAll(what string, find func() ([]int, error)) error {
 	}
 }
 
-// Marked lists the processes that carry dir's mark. Other users' processes cannot be read and are none of ours.
+// Marked lists the processes with dir's mark. Other users' processes cannot be read.
 func Marked(dir string) ([]int, error) {
 	var found []int
 	entry := append([]byte{0}, Mark(dir)+"\x00"...)
@@ -97,7 +93,6 @@ func Marked(dir string) ([]int, error) {
 	return found, err
 }
 
-// descendants lists what descends from the process root, but for the children that skip names and theirs.
 func descendants(root int, skip func(pid int) bool) ([]int, error) {
 	children := map[int][]int{}
 	err := eachProcess(func(pid int) {
@@ -133,7 +128,6 @@ func eachProcess(do func(pid int)) error {
 	return nil
 }
 
-// parentOf reads a process's parent; not ok when the process is gone meanwhile.
 func parentOf(pid int) (int, bool) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -157,7 +151,6 @@ func lastCut(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// gone reports whether a path does not exist.
 func gone(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist)

@@ -1,16 +1,13 @@
-// Package ownership ensures that test clusters leave no process and no file behind, however they end.
+// Package ownership ensures that test clusters leave no process and no file behind, however they end. It works on Linux
+// only. Each run of clusters has one run directory and one keeper process.
 //
-// Everything that a run of clusters creates belongs to one run directory and one keeper process, the owner. Invariants:
+// Invariants:
 //   - The keeper locks its run directory (flock). The system frees the lock when the keeper dies, so a directory that
 //     can be locked is abandoned.
-//   - The keeper runs under a guard, a parent process that only waits (see [Guard]). If the keeper is killed, its
-//     descendants become the guard's children, since both are subreapers. The guard kills them and removes the
-//     directory. If the guard is killed, the keeper receives a signal (Pdeathsig) and ends normally.
+//   - The keeper's parent, a guard, only waits (see [Guard]). If the keeper is killed, its descendants become the
+//     guard's children, and the guard kills them. If the guard is killed, the keeper gets a signal and ends.
 //   - Processes that the keeper starts die with it (Pdeathsig).
-//   - If keeper and guard are killed together, the next run on the machine sweeps. It kills the processes with the mark
-//     of an abandoned run in their environment and removes its directory.
-//
-// It works on Linux only.
+//   - If both are killed, the next run kills processes with an abandoned run's mark and removes its directory.
 package ownership
 
 import (
@@ -37,8 +34,7 @@ type RunDir struct {
 	lock *os.File
 }
 
-// Create sweeps what dead runs left and makes the run directory called name. It fails with ErrRunning while a
-// run of that name is alive.
+// Create sweeps and makes the run directory called name. It fails with ErrRunning while a run of that name is active.
 func Create(name string) (*RunDir, error) {
 	root, err := lockRoot()
 	if err != nil {
@@ -63,7 +59,7 @@ func Create(name string) (*RunDir, error) {
 	return &RunDir{Path: path, lock: lock}, nil
 }
 
-// Remove deletes the directory and gives it up.
+// Remove deletes and unlocks the directory.
 func (d *RunDir) Remove() error {
 	root, err := lockRoot()
 	if err != nil {
@@ -76,7 +72,7 @@ func (d *RunDir) Remove() error {
 	return err
 }
 
-// Sweep kills and removes what dead runs left. Living runs are not touched.
+// Sweep kills and removes the remains of dead runs.
 func Sweep() error {
 	root, err := lockRoot()
 	if err != nil {
@@ -144,8 +140,8 @@ func tryLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// lockRoot creates and locks the root directory. It must belong to this user, because every user can write to the
-// temporary directory.
+// lockRoot creates and locks the root. It must belong to this user, since every user can write to the temporary
+// directory.
 func lockRoot() (*os.File, error) {
 	for {
 		if err := os.Mkdir(Root(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -187,5 +183,5 @@ func flockWait(f *os.File) error {
 	}
 }
 
-// removeRoot removes the root when no run is left in it; it needs the root's lock.
+// removeRoot removes an empty root. It needs the root's lock.
 func removeRoot() { _ = os.Remove(Root()) }

@@ -1,5 +1,5 @@
-// Package pki creates the certificates of test clusters: CAs that live as long as a cluster, and server and client
-// certificates. Keys are ECDSA P-256, because a cluster needs a dozen of them at once and RSA would need seconds.
+// Package pki creates the CAs and certificates of test clusters. Keys are ECDSA P-256, because RSA keys would need
+// seconds.
 package pki
 
 import (
@@ -17,7 +17,6 @@ import (
 	"time"
 )
 
-// life is how long a certificate is good for: longer than any cluster of a developer lives.
 const life = 365 * 24 * time.Hour
 
 // A Pair is a certificate and its private key, both PEM.
@@ -93,7 +92,7 @@ func (c *CA) Issue(s Subject) (Pair, error) {
 	return pair, nil
 }
 
-// SigningKey makes a key pair for signing tokens: the private key and the public key, PEM.
+// SigningKey makes a key pair in PEM for signing tokens.
 func SigningKey() (private, public []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -130,7 +129,6 @@ func certificate(s Subject) (*x509.Certificate, error) {
 	}, nil
 }
 
-// sign makes a key and signs template for it, by itself when issuer is nil.
 func sign(template *x509.Certificate, issuer *CA) (Pair, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -19,8 +19,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestExpiry opens streams with credentials that expire. If this fails, a stream outlives its caller's credential.
-// TestPage does the same with a token of an OpenID provider.
+// TestExpiry: a stream must not outlive its caller's credential. TestPage does the same with an OpenID token.
 func TestExpiry(t *testing.T) {
 	const user = "expires"
 	e2e.Grant(t, "member1", user)

@@ -36,8 +36,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: actor}
 subjects: [{kind: User, name: actor}]
 `
 
-// TestKubectlImpersonation calls with kubectl's --as, --as-group and --as-uid. If this fails, the gateway or the member
-// uses another identity, or accepts one that RBAC does not grant completely.
+// TestKubectlImpersonation: with kubectl's --as flags, no other identity is used, and none that RBAC does not grant
+// completely.
 func TestKubectlImpersonation(t *testing.T) {
 	e2e.Grant(t, "member1", "carol")
 	if out, err := e2e.CLI(t, actorYAML, "apply", "-f", "-"); err != nil {
@@ -81,9 +81,7 @@ func TestKubectlImpersonation(t *testing.T) {
 	}
 }
 
-// TestAWSCaller runs the proxy function and calls it with the kubeconfig that clusterpass login writes, whose token
-// comes from `aws eks get-token --cluster-name GATEWAY-ID`. If this fails, a caller's AWS role does not become the
-// mapped user, or a token for another cluster is accepted.
+// TestAWSCaller: a caller's AWS role must become the mapped user, and a token for another gateway must be refused.
 func TestAWSCaller(t *testing.T) {
 	python, err := mototest.Python("awscli")
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestJoin registers a cluster with cluster join. If this fails, the gateway's account in the member can do more than
-// impersonate, or requests do not reach the member as their caller.
+// TestJoin: the gateway's account in the member must only impersonate, and requests reach the member as their caller.
 func TestJoin(t *testing.T) {
 	run := func(args ...string) string {
 		t.Helper()
@@ -27,7 +26,6 @@ func TestJoin(t *testing.T) {
 	if !strings.Contains(out, `cluster "joined" is registered`) || !strings.Contains(out, "identity impersonate") {
 		t.Error(out)
 	}
-	// The command is idempotent.
 	run("cluster", "join", "joined", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2", "--replace")
 
 	a, account := accountOf(t, filepath.Join(e2e.Shared(t).Dir, "data"), "joined")
@@ -67,8 +65,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestJoinByTwoGateways joins a member to two gateways. If this fails, one gateway changes the rights of the other's
-// account.
+// TestJoinByTwoGateways: one gateway must not change the rights of the other's account.
 func TestJoinByTwoGateways(t *testing.T) {
 	accounts := map[string]e2e.Kubectl{}
 	names := map[string]string{}
@@ -89,7 +86,6 @@ func TestJoinByTwoGateways(t *testing.T) {
 		for group := range accounts {
 			isAllowed := func() bool { return canI(t, a, "impersonate", "", "groups", "", "", group) }
 			if group == ownGroup {
-				// A new right applies after a moment.
 				waittest.Until(t, "account for "+ownGroup+" may impersonate "+group, isAllowed)
 			} else if isAllowed() {
 				t.Errorf("the account for %s may impersonate %s", ownGroup, group)
@@ -98,7 +94,7 @@ func TestJoinByTwoGateways(t *testing.T) {
 	}
 }
 
-// accountOf returns kubectl with the account that join created for a cluster in member2, and the account's name.
+// accountOf returns kubectl with join's account in member2, and the account's name.
 func accountOf(t *testing.T, data, cluster string) (e2e.Kubectl, string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(data, "secrets", "clusters", cluster+".*"))
@@ -122,7 +118,6 @@ func accountOf(t *testing.T, data, cluster string) (e2e.Kubectl, string) {
 	return k, name
 }
 
-// canI reports whether the member allows the request to k.
 func canI(t *testing.T, k e2e.Kubectl, verb, group, resource, subresource, namespace, name string) bool {
 	t.Helper()
 	k.Stdin = strings.NewReader(

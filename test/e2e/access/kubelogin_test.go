@@ -11,8 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestKubelogin runs clusterpass login at a gateway with an OpenID provider. If this fails, kubectl cannot sign its
-// user in with kubelogin and a browser, or opens the browser for each command.
+// TestKubelogin: kubectl must sign its user in with kubelogin and a browser, once for several commands.
 func TestKubelogin(t *testing.T) {
 	p, ns := e2e.NewBrowserPage(t), e2e.StreamPods(t, []string{"member1"}, "shell")
 	_, _ = e2e.CLI(t, "", "--help") // builds the program, before HOME changes
@@ -41,7 +40,6 @@ func TestKubelogin(t *testing.T) {
 	// Port 0, because another process may use kubelogin's default ports.
 	e2e.WaitForCLI(t, true, []string{"kubectl --kubeconfig " + file + " --context member1 get nodes"}, "login", "https://"+
 		p.Addr, "--ca", p.CAFile, "--kubeconfig", file, "--oidc-arg=--listen-address=127.0.0.1:0")
-	// kubelogin stores its token in KUBECACHEDIR.
 	k := e2e.Kubectl{Kubeconfig: file, Context: "member1",
 		Env: []string{"KUBECACHEDIR=" + filepath.Join(home, ".kube", "cache")}}
 	e2e.WantText(t, k.MustEventually(t, "-n", ns, "get", "pods"), "shell")

@@ -22,8 +22,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestLogin runs clusterpass login, the plugin of kubectl and the doctor. If this fails, a user with a credential does
-// not get a working kubectl by one command.
+// TestLogin: a user with a credential must get a working kubectl by one command.
 func TestLogin(t *testing.T) {
 	e2e.Grant(t, "member1", "logs-in") // for all verbs in member1
 	file := filepath.Join(t.TempDir(), "config")
@@ -47,7 +46,6 @@ func TestLogin(t *testing.T) {
 		})
 	}
 
-	// Without a credential, the gateway names the credentials that it accepts.
 	kc, err := clientcmd.LoadFromFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +80,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// TestDoctor breaks one step of a request at a time. If this fails, the doctor does not name the broken step.
+// TestDoctor: the doctor must name the broken step of a request.
 func TestDoctor(t *testing.T) {
 	e2e.Grant(t, "member1", "patient")
 	healthy := e2e.CertificateKubeconfig(t, "patient")
@@ -157,7 +155,6 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// kubeconfigWithoutBridge returns a kubeconfig for a proxy of the gateway that has no bridge.
 func kubeconfigWithoutBridge(t *testing.T) string {
 	t.Helper()
 	path := e2e.WriteFile(t, e2e.CreatePass(t, "doctor-bridgeless", "--user", "patient"))

@@ -17,8 +17,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestPass calls with limited and unlimited passes. If this fails, a pass allows more than its limits or than its
-// user's grants, or less.
+// TestPass: a pass allows exactly the intersection of its limits and its user's grants.
 func TestPass(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	e2e.Grant(t, "member1", "pass-user") // for all verbs in member1
@@ -61,8 +60,8 @@ func names[V any](m map[string]V) []string {
 	return out
 }
 
-// TestPassKeys verifies a pass with the keys that the gateway publishes. If this fails, other systems cannot verify
-// passes without a credential, or tokens stay valid after their signing key was discarded.
+// TestPassKeys: other systems must be able to verify passes without a credential, but not after their key was
+// discarded.
 func TestPassKeys(t *testing.T) {
 	token := strings.TrimSpace(e2e.CreatePass(t, "verified", "--user", "ann", "--output", "token"))
 	cfg, err := clientcmd.BuildConfigFromFlags("", e2e.Shared(t).Kubeconfig)
@@ -83,7 +82,6 @@ func TestPassKeys(t *testing.T) {
 		return provider.Verifier(&oidc.Config{ClientID: url, SupportedSigningAlgs: []string{oidc.ES256}}).Verify(ctx, token)
 	}
 	var verified *oidc.IDToken
-	// Processes cache the keys for some seconds.
 	waittest.Until(t, "pass is verified", func() bool {
 		verified, err = verify()
 		return err == nil
@@ -124,8 +122,8 @@ func TestPassKeys(t *testing.T) {
 	waittest.Until(t, "revoked pass is not verified", func() bool { _, err := verify(); return err != nil })
 }
 
-// TestPassByKubectl creates, lists and revokes passes with kubectl. If this fails, a user can create a pass with more
-// rights than the user has, or loses the credential in the response.
+// TestPassByKubectl: a user must not create a pass with more rights than the user has, or lose the credential in the
+// response.
 func TestPassByKubectl(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	e2e.Grant(t, "member1", "pass-maker")

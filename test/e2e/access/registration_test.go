@@ -29,8 +29,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: NAME}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: NAME}]
 `
 
-// TestCredentialsThatCannotWork registers clusters with credentials that lack rights. If this fails, cluster add stores
-// a cluster whose requests all fail. The error names the missing right.
+// TestCredentialsThatCannotWork: cluster add must not store a cluster whose requests all fail.
 func TestCredentialsThatCannotWork(t *testing.T) {
 	// The default of API servers: a request without a valid credential is anonymous and may read the version.
 	member := cluster.Start(t, cluster.Options{Clusters: []string{"member5"}, NoKubelet: true,

@@ -9,8 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// openStreams opens one stream of each kind, and a watch of the fleet. It returns a function that waits until all have
-// ended. The pass reaches member1, and its grant is in force soon.
+// openStreams opens one stream of each kind, and a watch of the fleet. ended waits until all have ended.
 func openStreams(t *testing.T, k e2e.Kubectl) (ended func()) {
 	t.Helper()
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "talker-a")
@@ -47,7 +46,6 @@ func openStreams(t *testing.T, k e2e.Kubectl) (ended func()) {
 	}
 }
 
-// TestLostGrant deletes a grant while streams are open. If this fails, the streams continue without a grant.
 func TestLostGrant(t *testing.T) {
 	e2e.Grant(t, "member1", "loses-grant")
 	k := e2e.Kubectl{Kubeconfig: e2e.CertificateKubeconfig(t, "loses-grant"), Context: "member1"}
@@ -59,8 +57,7 @@ func TestLostGrant(t *testing.T) {
 	k.WaitForRefusal(t, `cannot get resource "clusters/proxy"`, "get", "pods")
 }
 
-// TestRevocation revokes each kind of credential while streams are open. If this fails, the streams continue, or new
-// requests are accepted.
+// TestRevocation: streams must end without their credential, and new requests are refused.
 func TestRevocation(t *testing.T) {
 	e2e.Grant(t, "member1", "loses-pass")
 	pass := func(name string, args ...string) string {

@@ -19,7 +19,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestOwnAPI runs kubectl's commands on the gateway's own kinds. If this fails, users need another tool for them.
 func TestOwnAPI(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	e2e.WantText(t, k.Must(t, "version"), "Server Version: v1.")
@@ -65,8 +64,7 @@ func TestOwnAPI(t *testing.T) {
 	}
 }
 
-// TestOwnAPIWrites changes an object by each method of kubectl. If this fails, a command does not work at the gateway,
-// or discards another client's change.
+// TestOwnAPIWrites: each method of kubectl must work at the gateway, and discard no change of another client.
 func TestOwnAPIWrites(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	doc := strings.Replace(e2e.SeedRegistry, "proxy-sample", "written", 1)
@@ -76,7 +74,6 @@ func TestOwnAPIWrites(t *testing.T) {
 	t.Cleanup(func() { k.Must(t, "delete", "resourceregistry", "written", "--ignore-not-found") })
 	get := func(path string) string { return k.Must(t, "get", "rr", "written", "-o", "jsonpath="+path) }
 
-	// Another manager's field is a conflict until it is forced.
 	r := k.WithInput(strings.Replace(changed, "kind: Node", "kind: Secret", 1)).Run(t, "apply", "--server-side",
 		"--field-manager", "two", "-f", "-")
 	if r.Code == 0 || !strings.Contains(r.Stderr, "conflict") {
@@ -135,7 +132,7 @@ func TestOwnAPIWrites(t *testing.T) {
 	}
 }
 
-// TestOwnAPIWatch watches at the bridge while functions write. If this fails, kubectl get -w misses changes.
+// TestOwnAPIWatch: a watch at the bridge must show the writes of functions.
 func TestOwnAPIWatch(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	w := k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "rr", "-w", "--output-watch-events", "-o",
@@ -153,8 +150,7 @@ func TestOwnAPIWatch(t *testing.T) {
 	await("DELETED")
 }
 
-// TestOwnAPIByTwo writes one object through the function and the bridge at once. If this fails, one gateway overwrites
-// the other's change in their common store.
+// TestOwnAPIByTwo: function and bridge must not overwrite each other's changes in their common store.
 func TestOwnAPIByTwo(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	k.WithInput(strings.Replace(e2e.SeedRegistry, "proxy-sample", "counted", 1)).Must(t, "create", "-f", "-")
@@ -204,8 +200,7 @@ func TestOwnAPIByTwo(t *testing.T) {
 	}
 }
 
-// TestOwnAPIWho runs kubectl auth and writes roles. If this fails, users see wrong rights, or can grant rights that
-// they do not have.
+// TestOwnAPIWho: users must see their rights, and cannot grant others.
 func TestOwnAPIWho(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	e2e.WantText(t, k.Must(t, "auth", "whoami"), "Username", "[system:masters system:authenticated]")
@@ -246,7 +241,6 @@ subjects: [{kind: User, name: reader}]
 	if r := k.Run(t, "--as", "reader", "get", "rr"); r.Code == 0 {
 		t.Errorf("as a reader, the owner may more:\n%s", r)
 	}
-	// A user cannot grant rights that the user does not have.
 	k.Must(t, "create", "clusterrole", "writes-roles", "--verb=create",
 		"--resource=clusterroles.rbac.authorization.k8s.io")
 	k.Must(t, "create", "clusterrolebinding", "writes-roles", "--clusterrole=writes-roles", "--user=reader")
@@ -283,8 +277,7 @@ rules:
 	})
 }
 
-// TestClusterByManifest registers, changes and removes a cluster with kubectl. If this fails, a manifest cannot
-// register a cluster, or a response shows its credential.
+// TestClusterByManifest: a manifest must register a cluster, and no response may show its credential.
 func TestClusterByManifest(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	kubeconfig := e2e.Direct("member1").Must(t, "config", "view", "--raw", "--minify", "--flatten", "-o", "json")
@@ -347,7 +340,7 @@ func TestClusterByManifest(t *testing.T) {
 	})
 }
 
-// TestUnreadyCluster registers a cluster that does not respond. If this fails, its status does not give the reason.
+// TestUnreadyCluster: the status of a cluster that does not respond must give the reason.
 func TestUnreadyCluster(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	kubeconfig := regexp.MustCompile(`"server": *"[^"]*"`).ReplaceAllString(
@@ -373,7 +366,6 @@ func TestUnreadyCluster(t *testing.T) {
 		e2e.Shared(t).Kubeconfig, "unready")
 }
 
-// keysOf returns the keys, certificates and tokens of a kubeconfig.
 func keysOf(t *testing.T, kubeconfig string) []string {
 	t.Helper()
 	var doc struct {

@@ -14,8 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestControlPlane configures a control-plane cluster. If this fails, kubectl at the gateway's root lacks that
-// cluster's kinds, or the gateway's own.
+// TestControlPlane: kubectl at the gateway's root must find the control-plane cluster's kinds and the gateway's own.
 func TestControlPlane(t *testing.T) {
 	dir := t.TempDir()
 	h := e2e.StartGateway(t, dir, server.Process, func(cfg *server.Config) { cfg.ControlPlane = "member2" })
@@ -63,13 +62,11 @@ func TestControlPlane(t *testing.T) {
 	k.Must(t, "create", "role", "at-the-root", "--verb=get", "--resource=pods")
 	t.Cleanup(func() { d.Must(t, "delete", "role", "at-the-root") })
 	e2e.WantText(t, d.Must(t, "get", "role", "at-the-root", "-o", "name"), "at-the-root")
-	// ClusterRoles are the gateway's own objects. They control access to the gateway.
 	k.Must(t, "create", "clusterrole", "at-the-root", "--verb=get", "--resource=pods")
 	if r := d.Run(t, "get", "clusterrole", "at-the-root"); r.Code == 0 {
 		t.Errorf("the gateway's role is the cluster's:\n%s", r)
 	}
 
-	// A user without a grant for the cluster sees only the gateway's own kinds.
 	ca, err := pki.LoadCA(filepath.Join(dir, "data", "pki"), "client-ca")
 	if err != nil {
 		t.Fatal(err)
@@ -100,8 +97,7 @@ func TestControlPlane(t *testing.T) {
 	}
 }
 
-// checkFleetPath runs kubectl at the path of the fleet with kinds that are in no registry. Requests must reach the
-// control-plane cluster, member2.
+// checkFleetPath uses kinds in no registry. Requests must reach the control-plane cluster, member2.
 func checkFleetPath(t *testing.T, k e2e.Kubectl) {
 	t.Helper()
 	kc, err := clientcmd.LoadFromFile(k.Kubeconfig)
@@ -118,8 +114,7 @@ func checkFleetPath(t *testing.T, k e2e.Kubectl) {
 	e2e.WantText(t, d.Run(t, "-n", ns, "get", "deployment", "by-the-fleet").Stderr, "(NotFound)")
 }
 
-// checkCommands checks that kubectl creates, watches and labels a deployment, reads logs and runs commands at the
-// cluster of d. The deployment is in the namespace that it returns.
+// checkCommands checks that kubectl at k uses the cluster of d. It returns the namespace of its deployment.
 func checkCommands(t *testing.T, k, d e2e.Kubectl, name string) (ns string) {
 	t.Helper()
 	ns = e2e.StreamPods(t, []string{d.Context}, "shell", "finite-a")
@@ -141,8 +136,7 @@ func checkCommands(t *testing.T, k, d e2e.Kubectl, name string) (ns string) {
 	return ns
 }
 
-// TestNoControlPlane calls unknown paths without a control-plane cluster. If this fails, the user does not get a 404
-// that names the path.
+// TestNoControlPlane: without a control-plane cluster, a 404 must name the unknown path.
 func TestNoControlPlane(t *testing.T) {
 	for _, path := range []string{"/api/v1/namespaces", "/apis/apps/v1/deployments", "/apis/apps/v1",
 		"/apis/rbac.authorization.k8s.io/v1/roles", "/nonsense"} {

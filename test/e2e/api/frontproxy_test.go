@@ -16,8 +16,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// createAPIServices registers the gateway at member1's kube-apiserver for API versions, each as VERSION.GROUP. It
-// returns the gateway's URL.
+// createAPIServices registers API versions, each as VERSION.GROUP, at member1's kube-apiserver. It returns the
+// gateway's URL.
 func createAPIServices(t *testing.T, versions ...string) *url.URL {
 	t.Helper()
 	pass, err := clientcmd.BuildConfigFromFlags("", e2e.Shared(t).Kubeconfig)
@@ -58,8 +58,8 @@ spec:
 	return root
 }
 
-// TestOwnAPIBehindKubeAPIServer uses the gateway's own kinds through a kube-apiserver with APIServices. If this fails,
-// the users of that cluster cannot use them, or are not authorized by the gateway.
+// TestOwnAPIBehindKubeAPIServer: users of a cluster with APIServices must reach the gateway's kinds, authorized by the
+// gateway.
 func TestOwnAPIBehindKubeAPIServer(t *testing.T) {
 	createAPIServices(t, "v1alpha1.cluster.karmada.io", "v1alpha1.clusterpass.io")
 	host := e2e.Direct("member1")
@@ -89,7 +89,6 @@ func TestOwnAPIBehindKubeAPIServer(t *testing.T) {
 		return strings.Contains(k.Run(t, "get", "nodes").Stdout, "member2-node")
 	})
 
-	// The gateway also authorizes the users of that cluster.
 	kc, err := e2e.Clusters.Cluster("member1").UserKubeconfig("extended-user")
 	if err != nil {
 		t.Fatal(err)
@@ -117,15 +116,13 @@ func TestOwnAPIBehindKubeAPIServer(t *testing.T) {
 	e2e.WantText(t, r.Stdout, "member1", "member2")
 }
 
-// TestKarporExtension follows Karpor's page. An APIService makes a kube-apiserver forward requests to the gateway. If
-// this fails, users of that cluster cannot reach other clusters with their own credential.
+// TestKarporExtension: users of a cluster with Karpor's APIService must reach other clusters with their own credential.
 func TestKarporExtension(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member2"}, "shell", "finite-a")
 	root := createAPIServices(t, "v1beta1.cluster.karpor.io")
 	host := e2e.Direct("member1")
 	const proxy = "/apis/cluster.karpor.io/v1beta1/clusters/member2/proxy"
-	// member1's administrator is in system:masters. The kube-apiserver sends the group to the gateway, and the gateway to
-	// member2. The kube-apiserver may refuse requests for a moment after the APIService is available.
+	// The kube-apiserver may refuse requests for a moment after the APIService is available.
 	if got := host.MustEventually(t, "get", "--raw", proxy+"/api/v1/nodes"); !strings.Contains(got, `"member2-node"`) {
 		t.Error(got)
 	}
@@ -169,7 +166,6 @@ func TestKarporExtension(t *testing.T) {
 		t.Error(got)
 	}
 
-	// Streams pass two kube-apiservers and the gateway.
 	through := []string{"--server", e2e.Clusters.Cluster("member1").Server() + proxy, "-n", ns}
 	if got := user.MustEventually(t, append(through, "logs", "finite-a")...); got != "one\ntwo\nthree\n" {
 		t.Errorf("logs: %q", got)

@@ -8,8 +8,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// describedObjects are objects of every kind for which kubectl describe also reads other objects. Their names are the
-// same in each cluster.
+// describedObjects are objects of every kind for which kubectl describe also reads other objects.
 const describedObjects = `---
 {apiVersion: v1, kind: Service, metadata: {name: web, namespace: NS}, spec: {ports: [{name: http, port: 80}]}}
 ---
@@ -78,8 +77,7 @@ const describedObjects = `---
   accessModes: [ReadWriteOnce], storageClassName: NS-MEMBER, hostPath: {path: /MEMBER}}}
 `
 
-// TestFleetDescribe describes one of several objects with the same name. If this fails, kubectl describe omits events
-// and related objects, or shows those of another cluster.
+// TestFleetDescribe: kubectl describe must show events and related objects of one cluster only.
 func TestFleetDescribe(t *testing.T) {
 	k := fleet(t, `{apiVersion: "*", kind: "*"}`)
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -118,7 +116,6 @@ func TestFleetDescribe(t *testing.T) {
 		d.Must(t, "wait", "deployment/web", "-n", ns, fmt.Sprintf("--for=jsonpath={.status.replicas}=%d", i+1),
 			"--timeout=4m")
 	}
-	// kubectl describe prints no events for these.
 	withoutEvents := map[string]bool{"secret/settings": true, "networkpolicy/web": true, "role/robot": true,
 		"rolebinding/robot": true, "limitrange/limits": true, "namespace/" + ns: true}
 	details := map[string][]string{ // N is the cluster's number, M its name
@@ -155,7 +152,6 @@ func TestFleetDescribe(t *testing.T) {
 			}
 		}
 	}
-	// Both clusters have a Service of the same name.
 	got := qualified(t, k).Must(t, "describe", "services", "-n", ns)
 	for i, m := range e2e.Members {
 		e2e.WantText(t, got, "web@"+m, fmt.Sprintf("10.9.8.%d:8080", i+1))

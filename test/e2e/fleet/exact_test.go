@@ -16,7 +16,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// ask makes a request to the gateway as its owner, and returns the code and the body of the response.
 func callGateway(t *testing.T, method, path, contentType, body string) (int, string) {
 	t.Helper()
 	client, root := e2e.Caller(t)
@@ -39,7 +38,7 @@ func callGateway(t *testing.T, method, path, contentType, body string) (int, str
 	return resp.StatusCode, string(text)
 }
 
-// sources returns the clusters that the objects of a list are from, by their names without @CLUSTER.
+// clustersByName returns the clusters of a list's objects, by their names without @CLUSTER.
 func clustersByName(t *testing.T, list string) map[string]string {
 	t.Helper()
 	var l unstructured.UnstructuredList
@@ -54,8 +53,7 @@ func clustersByName(t *testing.T, list string) map[string]string {
 	return out
 }
 
-// begins opens a watch of the fleet in the bridge. The returned function reads events up to one of an object of that
-// name.
+// openWatch opens a watch of the fleet in the bridge. until reads events up to one of an object of that name.
 func openWatch(t *testing.T, path string) (until func(name string)) {
 	t.Helper()
 	client, root := e2e.Caller(t)
@@ -98,9 +96,8 @@ names: {kind: Depth, plural: depths, singular: depth, listKind: Depths},
 versions: [{name: v1, served: true, storage: true, additionalPrinterColumns: [%s],
 schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`
 
-// TestFleetPassesWhatClustersStore checks that no object which a cluster stores breaks lists and watches of all
-// clusters, or the answer of its write. One is nested deep, and one has 1,001 owners. Their kind has 70 columns and a
-// list kind of its own.
+// TestFleetPassesWhatClustersStore: no stored object may break lists and watches of all clusters, or the response to
+// its write.
 func TestFleetPassesWhatClustersStore(t *testing.T) {
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}, {apiVersion: example.org/v1, kind: Depth}")
 	columns := strings.Repeat("{name: Same, type: string, jsonPath: .metadata.name, description: "+strings.Repeat("d",
@@ -176,8 +173,7 @@ func TestFleetPassesWhatClustersStore(t *testing.T) {
 	e2e.WantText(t, table, "deep", "shallow", "after", "member1", "member2")
 }
 
-// TestFleetSourceIsNotForged checks that a custom resource cannot claim to be another cluster's. A patch of the answer
-// would change the other cluster's object.
+// TestFleetSourceIsNotForged: by a forged source, a patch would change another cluster's object.
 func TestFleetSourceIsNotForged(t *testing.T) {
 	fleet(t, "{apiVersion: example.org/v1, kind: Status}")
 	for _, m := range e2e.Members {

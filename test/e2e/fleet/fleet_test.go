@@ -14,8 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// fleet makes a ResourceRegistry of the given kinds for all clusters, until the test ends. It returns kubectl at the
-// fleet as the owner.
+// fleet makes a ResourceRegistry for all clusters, until the test ends. It returns kubectl at the fleet as the owner.
 func fleet(t *testing.T, selectors string) e2e.Kubectl {
 	t.Helper()
 	e2e.CreateRegistry(t, "fleet", "{}", selectors)
@@ -30,8 +29,7 @@ func qualified(t *testing.T, k e2e.Kubectl) e2e.Kubectl {
 	return k
 }
 
-// TestFleetRunsKarmadasExample runs the registry and the commands of Karmada's page on global resources. It also runs
-// what that page lists as impossible. If this fails, users of Karmada cannot move to the gateway.
+// TestFleetRunsKarmadasExample: users of Karmada could not move to the gateway.
 func TestFleetRunsKarmadasExample(t *testing.T) {
 	ns := e2e.CreatePods(t)
 	k := e2e.AtFleet(t, e2e.Through(t, "member1"))
@@ -53,7 +51,6 @@ func TestFleetRunsKarmadasExample(t *testing.T) {
 	checkPodWrites(t, k, ns)
 }
 
-// checkLists reads the pods of CreatePods and the nodes, with their columns and by selectors.
 func checkLists(t *testing.T, k e2e.Kubectl, ns string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(k.Must(t, "get", "pods", "-n", ns)), "\n")
@@ -83,7 +80,7 @@ func checkLists(t *testing.T, k e2e.Kubectl, ns string) {
 			t.Errorf("%s: %q, want %q", selector, got, want)
 		}
 	}
-	// Field selectors also apply to reads from the clusters' watch caches. Such a read may be out of date.
+	// A read from the clusters' watch caches may be out of date.
 	for selector, want := range map[string]string{"spec.nodeName%3Dmember2-node": "on-member2 same",
 		"status.phase%3DRunning": "on-member1 on-member2 same same", "status.phase%3DPending": ""} {
 		waittest.Until(t, "list by "+selector, func() bool {
@@ -108,7 +105,6 @@ func checkLists(t *testing.T, k e2e.Kubectl, ns string) {
 	}
 }
 
-// checkSubresources reads logs and runs commands in the pods of CreatePods.
 func checkSubresources(t *testing.T, k e2e.Kubectl, ns string) {
 	t.Helper()
 	if got := k.Must(t, "logs", "on-member2", "-n", ns); got != "I run in member2\n" {
@@ -126,7 +122,6 @@ func checkSubresources(t *testing.T, k e2e.Kubectl, ns string) {
 	if got := k.Must(t, "exec", "on-member2", "-n", ns, "--", "echo", "a", "b"); got != "a b\n" {
 		t.Errorf("exec %q", got)
 	}
-	// Both clusters have this name.
 	if r := k.Run(t, "get", "pod", "same", "-n", ns); r.Code == 0 ||
 		!strings.Contains(r.Stderr,
 			`pods "same" is in 2 clusters: member1, member2; name one of them, as same@member1 or same@member2`) {
@@ -144,7 +139,6 @@ func checkSubresources(t *testing.T, k e2e.Kubectl, ns string) {
 	}
 }
 
-// checkPodWrites changes and deletes a pod of CreatePods whose name both clusters have.
 func checkPodWrites(t *testing.T, k e2e.Kubectl, ns string) {
 	t.Helper()
 	k.Must(t, "label", "pod", "same@member2", "-n", ns, "seen=yes")
@@ -174,8 +168,7 @@ func checkPodWrites(t *testing.T, k e2e.Kubectl, ns string) {
 	}
 }
 
-// TestFleetCreate creates objects in the cluster that they name. If this fails, an object is created in another
-// cluster. An object that names no cluster is refused.
+// TestFleetCreate: an object must be created only in the cluster that it names.
 func TestFleetCreate(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -230,8 +223,7 @@ func TestFleetCreate(t *testing.T) {
 	}
 }
 
-// TestFleetPages reads lists in pages of any limit, as objects and as tables. If this fails, kubectl omits or repeats
-// objects. API servers write the metadata of a list before or after the items, depending on the kind.
+// TestFleetPages: kubectl must not omit or repeat objects. Some API servers write a list's metadata after its items.
 func TestFleetPages(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}, {apiVersion: example.com/v1, kind: Widget}")
 	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
@@ -312,8 +304,7 @@ schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: t
 	}
 }
 
-// TestFleetDiscovery reads the kinds of a registry and their schemas. If this fails, kubectl does not know a global
-// kind, e.g. one that only one cluster has, or shows it twice.
+// TestFleetDiscovery: kubectl must know each global kind once, also one that only one cluster has.
 func TestFleetDiscovery(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: Pod}, {apiVersion: example.org/v1, kind: Gateway}")
 	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
@@ -376,7 +367,6 @@ schema: {openAPIV3Schema: {type: object, properties: {color: {type: string, desc
 	}
 }
 
-// TestFleetDrain drains a node by name@cluster. If this fails, kubectl drain evicts pods of another cluster.
 func TestFleetDrain(t *testing.T) {
 	ns := e2e.CreatePods(t)
 	k := fleet(t, `{apiVersion: v1, kind: Pod}, {apiVersion: v1, kind: Node}, {apiVersion: apps/v1, kind: "*"}`)

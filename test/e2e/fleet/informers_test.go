@@ -33,9 +33,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestFleetInformers writes objects, cuts connections and restarts API servers. It checks that an informer, a
-// controller-runtime manager and kubectl get -w end with the state of the clusters. If this fails, controllers miss
-// objects. CLUSTERPASS_SOAK is the duration of repeated rounds.
+// TestFleetInformers: controllers and kubectl get -w must miss no object despite cut connections and restarts.
+// CLUSTERPASS_SOAK is the duration of repeated rounds.
 func TestFleetInformers(t *testing.T) {
 	soak, err := time.ParseDuration(cmp.Or(os.Getenv("CLUSTERPASS_SOAK"), "0s"))
 	if err != nil {
@@ -101,7 +100,7 @@ func TestFleetInformers(t *testing.T) {
 	}
 }
 
-// directState returns the cluster and the data of each object of both clusters, by the name that fleetName returns.
+// directState returns the cluster and the data of each object of both clusters, by fleetName.
 func directState(ctx context.Context, t *testing.T, ns string,
 	fleetName func(name, cluster string) string) map[string]string {
 	t.Helper()
@@ -118,7 +117,6 @@ func directState(ctx context.Context, t *testing.T, ns string,
 	return all
 }
 
-// waitForStates waits until each function of states returns want.
 func waitForStates(t *testing.T, states map[string]func() map[string]string, want map[string]string) {
 	t.Helper()
 	for client, state := range states {
@@ -129,7 +127,7 @@ func waitForStates(t *testing.T, states map[string]func() map[string]string, wan
 	}
 }
 
-// checkNoRepeats fails the test if two of kubectl's lines are equal. No two writes are equal.
+// No two writes are equal, so each line of kubectl is unique.
 func checkNoRepeats(t *testing.T, lines string) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -141,7 +139,6 @@ func checkNoRepeats(t *testing.T, lines string) {
 	}
 }
 
-// printedObjects returns the cluster and the data of each object after the events that kubectl printed.
 func printedObjects(lines string) map[string]string {
 	got := map[string]string{}
 	for line := range strings.Lines(lines) {
@@ -154,8 +151,8 @@ func printedObjects(lines string) map[string]string {
 	return got
 }
 
-// startManager runs a controller-runtime manager until ctx ends. The returned function returns the cluster and the data
-// of each ConfigMap that its reconciler has read.
+// startManager runs a controller-runtime manager until ctx ends. The result returns the cluster and the data of each
+// ConfigMap that it has reconciled.
 func startManager(ctx context.Context, t *testing.T, cfg *rest.Config, ns string) func() map[string]string {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard())
@@ -205,10 +202,8 @@ func startManager(ctx context.Context, t *testing.T, cfg *rest.Config, ns string
 	}
 }
 
-// writeCount makes each write of churn unique.
 var writeCount atomic.Int64
 
-// churn makes, changes or deletes one object.
 func churn(ctx context.Context, t *testing.T, client interface {
 	Create(ctx context.Context, cm *corev1.ConfigMap, o metav1.CreateOptions) (*corev1.ConfigMap, error)
 	Update(ctx context.Context, cm *corev1.ConfigMap, o metav1.UpdateOptions) (*corev1.ConfigMap, error)
@@ -230,8 +225,7 @@ func churn(ctx context.Context, t *testing.T, client interface {
 	}
 }
 
-// startKubectlWatch runs kubectl get -w in the namespace until ctx ends. It returns the output, and a function that
-// waits for the end. kubectl does not reconnect, so the output is that of one watch.
+// startKubectlWatch runs kubectl get -w until ctx ends. kubectl does not reconnect, so the output is that of one watch.
 func startKubectlWatch(ctx context.Context, t *testing.T, k e2e.Kubectl, ns string) (
 	printed *waittest.Buffer, wait func()) {
 	t.Helper()

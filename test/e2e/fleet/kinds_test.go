@@ -8,8 +8,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestFleetAccessReviews runs kubectl auth can-i with the cluster in the namespace. If this fails, users cannot find
-// out what they may do in a cluster. An error without a cluster explains how to name one.
+// TestFleetAccessReviews: users must find out what they may do in a cluster, with the cluster in the namespace.
 func TestFleetAccessReviews(t *testing.T) {
 	k := fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: authorization.k8s.io/v1, kind: "*"}`)
 	waittest.Until(t, "access review in member1", func() bool {
@@ -35,8 +34,7 @@ func TestFleetAccessReviews(t *testing.T) {
 	}
 }
 
-// TestFleetNewKind creates a CustomResourceDefinition through the fleet and then objects of its kind. If this fails,
-// new kinds need a wait or a cluster's name, though one cluster alone has them. Their selectable fields also work.
+// TestFleetNewKind: a kind that one cluster has must work through the fleet without its cluster's name.
 func TestFleetNewKind(t *testing.T) {
 	k := fleet(t, `{apiVersion: "*", kind: "*"}`)
 	waittest.Until(t, "fleet lists CustomResourceDefinitions", func() bool { return k.Run(t, "get", "crd").Code == 0 })

@@ -20,7 +20,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// atBridge returns k with the bridge's fleet as its server.
 func atBridge(t *testing.T, k e2e.Kubectl) e2e.Kubectl {
 	t.Helper()
 	_, root := e2e.Caller(t)
@@ -28,7 +27,6 @@ func atBridge(t *testing.T, k e2e.Kubectl) e2e.Kubectl {
 	return k
 }
 
-// bridgeClient returns client-go for the bridge's fleet, as the owner.
 func bridgeClient(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	cfg := e2e.FleetConfig(t, e2e.Shared(t).Kubeconfig, nil)
@@ -41,7 +39,6 @@ func bridgeClient(t *testing.T) kubernetes.Interface {
 	return client
 }
 
-// expectNotGlobal checks the error of a list whose kind is in no registry.
 func expectNotGlobal(t *testing.T) {
 	t.Helper()
 	if r := e2e.Through(t, "member1").Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/configmaps"); r.Code == 0 ||
@@ -50,8 +47,7 @@ func expectNotGlobal(t *testing.T) {
 	}
 }
 
-// TestFleetRegistriesChange changes labels of clusters and registries. If this fails, requests and open watches show
-// clusters that left, or omit clusters that joined:
+// TestFleetRegistriesChange: requests and open watches must follow changed labels of clusters and registries:
 //   - Several registries apply together. Without any, the error names what is missing.
 //   - A list does not look complete if one of its clusters left between two pages.
 func TestFleetRegistriesChange(t *testing.T) {
@@ -131,8 +127,7 @@ func TestFleetRegistriesChange(t *testing.T) {
 	expectNotGlobal(t)
 }
 
-// TestFleetMemberRBAC reads as a caller whom only some clusters allow it. If this fails, a caller sees objects that
-// only another caller may read.
+// TestFleetMemberRBAC: a caller must not see objects that only another caller may read.
 func TestFleetMemberRBAC(t *testing.T) {
 	const user = "fleet-tenant"
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -193,7 +188,6 @@ func TestFleetMemberRBAC(t *testing.T) {
 	})
 }
 
-// checkForbiddenReads reads an object of member2, whose RBAC forbids it. member1 does not have the object.
 func checkForbiddenReads(t *testing.T, k e2e.Kubectl, ns string) {
 	t.Helper()
 	for name, want := range map[string][]string{ // only member2 has the object
@@ -213,8 +207,7 @@ func checkForbiddenReads(t *testing.T, k e2e.Kubectl, ns string) {
 	}
 }
 
-// TestFleetWithoutTheKind uses a kind that only two of three clusters have. If this fails, one cluster without a
-// CustomResourceDefinition breaks the kind for the fleet:
+// TestFleetWithoutTheKind: one cluster without a CustomResourceDefinition must not break the kind for the fleet:
 //   - Requests for one object ignore the third cluster. Lists have a warning.
 //   - A watch of the kind stays open while no object changes.
 func TestFleetWithoutTheKind(t *testing.T) {
@@ -227,7 +220,6 @@ schema: {openAPIV3Schema: {type: object, properties: {color: {type: string}}}}}]
 	t.Cleanup(func() { d.Run(t, "delete", "crd", "lamps.example.net") })
 	d.Must(t, "wait", "--for=condition=Established", "crd/lamps.example.net", "--timeout=4m")
 	waittest.Until(t, "member2 serves lamps", func() bool { return d.Run(t, "get", "lamps").Code == 0 })
-	// member2 has a second name, third.
 	addMember2As(t, "third", e2e.Clusters.KubeconfigFile())
 	e2e.CreateRegistry(t, "lamps", "{clusterNames: [member1, member2, third]}", "{apiVersion: example.net/v1, kind: Lamp}")
 	k := atBridge(t, e2e.Through(t, "member1"))
@@ -239,7 +231,7 @@ schema: {openAPIV3Schema: {type: object, properties: {color: {type: string}}}}}]
 	checkLampObjects(t, k, ns)
 }
 
-// checkLampWatches opens watches of each form while there are no objects, and expects the first event of each.
+// checkLampWatches opens watches while there are no objects, and expects the first event of each.
 func checkLampWatches(t *testing.T, ns string) {
 	t.Helper()
 	client, root := e2e.Caller(t)
@@ -285,7 +277,6 @@ func checkLampWatches(t *testing.T, ns string) {
 	d.Must(t, "delete", "lamp", "late", "-n", ns, "--timeout=4m")
 }
 
-// checkLampObjects creates, lists, reads, changes and deletes objects.
 func checkLampObjects(t *testing.T, k e2e.Kubectl, ns string) {
 	t.Helper()
 	for name, want := range map[string]string{

@@ -1,4 +1,4 @@
-// Package fleet_test drives the fleet: many clusters answered as one.
+// Package fleet_test tests requests to all clusters at once.
 package fleet_test
 
 import (

@@ -14,7 +14,6 @@ import (
 // bareRefused is in the error of every write that names no cluster.
 const bareRefused = "by its name alone is refused"
 
-// manifestDocs returns a ConfigMap and a Deployment of a namespace, with the annotations.
 func manifestDocs(namespace, annotations string) (configMap, deployment string) {
 	metadata := func(name string) string {
 		return "metadata: {name: " + name + ", namespace: " + namespace + ", annotations: {" + annotations + "}}"
@@ -25,7 +24,6 @@ func manifestDocs(namespace, annotations string) (configMap, deployment string) 
 			"spec: {containers: [{name: web, image: one}]}}}}\n"
 }
 
-// The standard input of a command that has a manifest, as a key of a map.
 const (
 	ofMember1        = "a ConfigMap of member1"
 	changedOfMember1 = "a changed ConfigMap of member1"
@@ -34,8 +32,7 @@ const (
 	immutable        = "a Deployment with another selector"
 )
 
-// manifestCommands are commands that must not change member2, with the text of their errors. DIR is a kustomization.
-// NAMESPACE is the namespace of the test.
+// manifestCommands must not change member2. DIR is a kustomization, and NAMESPACE the namespace of the test.
 var manifestCommands = []struct{ name, command, stdin, says string }{
 	{"delete", "delete -f -", ofMember1, bareRefused},
 	{"delete of a kustomization", "delete -k DIR", "", bareRefused},
@@ -67,8 +64,8 @@ var manifestCommands = []struct{ name, command, stdin, says string }{
 	{"label by a bare name", "label configmap settings note=yes -n NAMESPACE", "", bareRefused},
 }
 
-// TestFleetManifestOfAnotherCluster runs each command of kubectl that reads a manifest. The manifest names member1, and
-// only member2 has objects of its names. If this fails, kubectl deletes or changes the object of the wrong cluster.
+// TestFleetManifestOfAnotherCluster: a manifest that names member1 must not delete or change member2's objects of the
+// same names.
 func TestFleetManifestOfAnotherCluster(t *testing.T) {
 	k := fleet(t, `{apiVersion: v1, kind: ConfigMap}, {apiVersion: apps/v1, kind: "*"}`)
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -77,7 +74,7 @@ func TestFleetManifestOfAnotherCluster(t *testing.T) {
 	waittest.Until(t, "the fleet has the Deployment", func() bool {
 		return k.Run(t, "get", "deployment", "web", "-n", ns).Code == 0
 	})
-	// The state has no resourceVersion: the controller of Deployments writes, too.
+	// The controller of Deployments writes, too, so the state has no resourceVersion.
 	state := func() string {
 		const fields = "{.metadata.uid} {.metadata.labels} {.metadata.annotations.note} {.data} {.spec} " +
 			"{.metadata.deletionTimestamp}"
@@ -137,8 +134,8 @@ func TestFleetManifestOfAnotherCluster(t *testing.T) {
 	})
 }
 
-// TestFleetDeleteBySelector deletes what kubectl lists, in every cluster and also where names are equal. If this fails,
-// kubectl delete -l leaves objects, or waits for ever.
+// TestFleetDeleteBySelector: kubectl delete -l must delete every listed object, also where names are equal, and must
+// end.
 func TestFleetDeleteBySelector(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -165,7 +162,7 @@ func TestFleetDeleteBySelector(t *testing.T) {
 	}
 }
 
-// TestFleetPrune prunes in one cluster alone. If this fails, kubectl apply --prune deletes other clusters' objects.
+// TestFleetPrune: kubectl apply --prune in one cluster must not delete other clusters' objects.
 func TestFleetPrune(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	doc := func(name string) string {
@@ -196,8 +193,7 @@ func TestFleetPrune(t *testing.T) {
 	}
 }
 
-// TestFleetApplyUnchanged applies by bare names below /fleet/@. If this fails, kubectl apply and diff report a changed
-// name each time.
+// TestFleetApplyUnchanged: kubectl apply and diff must not report a changed name each time.
 func TestFleetApplyUnchanged(t *testing.T) {
 	k := qualified(t, fleet(t, "{apiVersion: v1, kind: ConfigMap}"))
 	doc := "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: alone, " +

@@ -19,8 +19,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestFleetVersionAhead reads from versions that a cluster has not reached, as after a restore from a backup. If this
-// fails, informers miss the restored state. The fleet responds with 410, although API servers keep such watches open.
+// TestFleetVersionAhead: informers must see a cluster that was restored from a backup. The fleet responds with 410,
+// although API servers keep such watches open.
 func TestFleetVersionAhead(t *testing.T) {
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("kube-system")
@@ -58,7 +58,6 @@ func TestFleetVersionAhead(t *testing.T) {
 	if !apierrors.IsResourceExpired(err) {
 		t.Errorf("a watch: %v", err)
 	}
-	// An API server keeps such a watch open, without an error.
 	if w, err := e2e.DirectClient(t, e2e.Members[1]).CoreV1().ConfigMaps("kube-system").Watch(ctx,
 		metav1.ListOptions{ResourceVersion: ahead[ids[1]]}); err != nil {
 		t.Logf("this API server refuses such watches: %v", err)
@@ -67,8 +66,7 @@ func TestFleetVersionAhead(t *testing.T) {
 	}
 }
 
-// TestFleetWatchColumns watches a kind whose printer columns differ between clusters. If this fails, kubectl get -w
-// prints values below the wrong columns. The fleet sends new columns before the first row that has them.
+// TestFleetWatchColumns: kubectl get -w must print values below their columns, even if clusters have different ones.
 func TestFleetWatchColumns(t *testing.T) {
 	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
 metadata: {name: gauges.example.org}, spec: {group: example.org, scope: Namespaced,
@@ -126,8 +124,8 @@ additionalPrinterColumns: [{name: Size, type: string, jsonPath: .size}COLOR]}]}}
 	}
 }
 
-// TestKubernetesKinds checks that client-go's rules find the resource of each kind in the groups without a dot. If this
-// fails, the fleet's rule is wrong for this version of Kubernetes: it does not find these kinds.
+// TestKubernetesKinds: the fleet could not find kinds in this version of Kubernetes whose names break client-go's
+// rules. It checks the groups without a dot.
 func TestKubernetesKinds(t *testing.T) {
 	_, lists, err := e2e.DirectClient(t, e2e.Members[0]).Discovery().ServerGroupsAndResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // in a group of an extension

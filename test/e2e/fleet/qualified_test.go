@@ -30,8 +30,7 @@ type byList struct{ *cache.ListWatch }
 // IsWatchListSemanticsUnSupported makes client-go list before it watches.
 func (byList) IsWatchListSemanticsUnSupported() bool { return true }
 
-// TestFleetQualifiedInformers writes objects whose names both clusters have. If this fails, controllers mistake one
-// cluster's object for another's:
+// TestFleetQualifiedInformers: controllers must not mistake one cluster's object for another's:
 //   - Informers, a controller-runtime manager and kubectl get -w end with the state of both clusters.
 //   - A write by the object's name in the informer changes the object of the same cluster.
 func TestFleetQualifiedInformers(t *testing.T) {
@@ -91,7 +90,6 @@ func TestFleetQualifiedInformers(t *testing.T) {
 	states["kubectl get -w"] = func() map[string]string { return printedObjects(printed.String()) }
 	waitForStates(t, states, directState(ctx, t, ns, func(name, cluster string) string { return name + "@" + cluster }))
 	checkOwnedObjects(ctx, t, writes, recorder, ns)
-	// Both clusters have objects of the same names. Only member2's is deleted.
 	for _, m := range e2e.Members {
 		e2e.Direct(m).Must(t, "delete", "configmaps", "-n", ns, "-l", "churn")
 		e2e.Direct(m).Must(t, "create", "configmap", "last", "-n", ns, "--from-literal=n="+m)
@@ -106,7 +104,6 @@ func TestFleetQualifiedInformers(t *testing.T) {
 	}
 }
 
-// storeStates returns functions that return the cluster and the data of each object in the stores.
 func storeStates(stores map[string]cache.Store, ns string) map[string]func() map[string]string {
 	states := map[string]func() map[string]string{}
 	for client, store := range stores {
@@ -124,7 +121,6 @@ func storeStates(stores map[string]cache.Store, ns string) map[string]func() map
 	return states
 }
 
-// startInformers runs an informer with WatchList and one without until the test ends. It returns their stores.
 func startInformers(ctx context.Context, t *testing.T, client *kubernetes.Clientset, ns string) map[string]cache.Store {
 	t.Helper()
 	configMaps := client.CoreV1().ConfigMaps(ns)
@@ -155,8 +151,7 @@ func startInformers(ctx context.Context, t *testing.T, client *kubernetes.Client
 	return stores
 }
 
-// checkOwnedObjects creates an object with an owner, and an event of the owner, in each cluster. Both must be in the
-// owner's cluster.
+// checkOwnedObjects expects an object with an owner, and an event of the owner, in the owner's cluster.
 func checkOwnedObjects(ctx context.Context, t *testing.T, writes typedcorev1.ConfigMapInterface,
 	recorder record.EventRecorder, ns string) {
 	t.Helper()
@@ -180,8 +175,7 @@ func checkOwnedObjects(ctx context.Context, t *testing.T, writes typedcorev1.Con
 	}
 }
 
-// TestFleetQualifiedKubectl passes the names that kubectl prints below /fleet/@ to other commands of kubectl. If this
-// fails, a name from a list does not work in the next command, or means another cluster's object.
+// TestFleetQualifiedKubectl: a name that kubectl prints must work in the next command, for the same cluster's object.
 func TestFleetQualifiedKubectl(t *testing.T) {
 	ns := e2e.CreatePods(t)
 	k := qualified(t, fleet(t,
@@ -222,7 +216,6 @@ func TestFleetQualifiedKubectl(t *testing.T) {
 		"settings@member2 configured")
 	e2e.WantText(t, k.WithInput(docs).Must(t, "apply", "-f", "-"), "settings@member1 unchanged",
 		"settings@member2 unchanged")
-	// A unique name also works without its cluster.
 	k.Must(t, in("create", "configmap", "alone@member2", "--from-literal=of=alone")...)
 	k.WithInput("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: alone, namespace: "+ns+
 		"}, data: {of: applied}}").Must(t, "apply", "-f", "-")
@@ -242,7 +235,6 @@ func TestFleetQualifiedKubectl(t *testing.T) {
 	checkQualifiedDrain(t, k, ns)
 }
 
-// checkQualifiedPods reads and watches pods, by qualified names and in qualified namespaces.
 func checkQualifiedPods(t *testing.T, k e2e.Kubectl, ns string) {
 	t.Helper()
 	in := func(args ...string) []string { return append(args, "-n", ns) }
@@ -293,8 +285,8 @@ func checkQualifiedPods(t *testing.T, k e2e.Kubectl, ns string) {
 	}
 }
 
-// checkQualifiedDrain drains a node, which waits for a disruption budget of its cluster. It evicts no pod of the other
-// cluster. Then it deletes all pods.
+// checkQualifiedDrain drains a node, which waits for a disruption budget of its cluster, and evicts no other cluster's
+// pod.
 func checkQualifiedDrain(t *testing.T, k e2e.Kubectl, ns string) {
 	t.Helper()
 	in := func(args ...string) []string { return append(args, "-n", ns) }
@@ -324,8 +316,7 @@ func checkQualifiedDrain(t *testing.T, k e2e.Kubectl, ns string) {
 	}
 }
 
-// TestFleetNamesWithAt uses roles whose own names have an @. If this fails, kubectl cannot reach such a role by its
-// listed name, or reaches another one.
+// TestFleetNamesWithAt: kubectl must reach a role with an @ in its own name by its listed name.
 func TestFleetNamesWithAt(t *testing.T) {
 	k := fleet(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole}`)
 	for m, names := range map[string][]string{"member1": {"dev@example.com", "dev@member2"},

@@ -16,14 +16,12 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// references returns kubectl at the fleet with the kinds that these tests use, and a namespace that every cluster has.
 func references(t *testing.T) (k e2e.Kubectl, namespace string) {
 	t.Helper()
 	k = fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: rbac.authorization.k8s.io/v1, kind: "*"}`)
 	return k, e2e.NewNamespace(t, e2e.Members...)
 }
 
-// mayGetPods reports whether a service account may get pods of its namespace in a cluster.
 func mayGetPods(t *testing.T, cluster, namespace, account string) bool {
 	t.Helper()
 	as := "--as=system:serviceaccount:" + namespace + ":" + account
@@ -31,7 +29,6 @@ func mayGetPods(t *testing.T, cluster, namespace, account string) bool {
 	return strings.TrimSpace(r.Stdout) == "yes"
 }
 
-// subjectBinding is a RoleBinding whose subject is of a namespace that is named with a cluster.
 const subjectBinding = `---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -44,7 +41,7 @@ func subjectManifest(namespace, name, cluster string) string {
 	return strings.NewReplacer("NAMESPACE", namespace, "NAME", name, "CLUSTER", cluster).Replace(subjectBinding)
 }
 
-// kustomize writes a kustomization that gives a binding and its account the namespace of a cluster.
+// kustomize gives a binding and its account the namespace of a cluster.
 func kustomize(t *testing.T, namespace, name string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -63,8 +60,7 @@ func kustomize(t *testing.T, namespace, name string) (dir string) {
 	return dir
 }
 
-// TestFleetSubjectsTakeEffect would fail if a binding that was made by name@cluster gave no account a right, because
-// its subject kept the cluster behind its namespace.
+// TestFleetSubjectsTakeEffect: a binding that was made by name@cluster must give its account the right.
 func TestFleetSubjectsTakeEffect(t *testing.T) {
 	k, ns := references(t)
 	d := e2e.Direct("member1")
@@ -128,8 +124,7 @@ func TestFleetSubjectsTakeEffect(t *testing.T) {
 	})
 }
 
-// TestFleetRoleNamesWithAt would fail if a binding that is read and written back, or copied, bound another role than
-// before. Names of roles may have an @ of their own.
+// TestFleetRoleNamesWithAt: a binding that is read and written back must bind the same role.
 func TestFleetRoleNamesWithAt(t *testing.T) {
 	k, ns := references(t)
 	d := e2e.Direct("member1")
@@ -164,7 +159,7 @@ func TestFleetRoleNamesWithAt(t *testing.T) {
 	}
 }
 
-// TestFleetBoundTokens would fail if kubectl could not bind a token to a pod by the name that the fleet gives it.
+// TestFleetBoundTokens: kubectl must bind a token to a pod by the name that the fleet gives it.
 func TestFleetBoundTokens(t *testing.T) {
 	k, ns := references(t)
 	for _, m := range e2e.Members {
@@ -200,7 +195,6 @@ spec:
 	}
 }
 
-// reconciled are a Role and a RoleBinding.
 const reconciled = `---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -214,8 +208,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: see}
 subjects: [{kind: ServiceAccount, name: builder, namespace: NAMESPACE}]
 `
 
-// TestFleetAuthReconcile would fail if kubectl auth reconcile could not make roles and bindings, panicked, or added a
-// subject each time.
+// TestFleetAuthReconcile: kubectl auth reconcile must make roles and bindings, without a further subject each time.
 func TestFleetAuthReconcile(t *testing.T) {
 	k, ns := references(t)
 	d := e2e.Direct("member1")

@@ -59,7 +59,6 @@ func (f *lateJoin) join() {
 	f.t.Cleanup(func() { _, _ = e2e.CLI(f.t, "", "cluster", "remove", "late") })
 }
 
-// list returns the fleet's list of the objects that the tests make.
 func (f *lateJoin) list() *corev1.ConfigMapList {
 	f.t.Helper()
 	list, err := f.client.List(f.ctx, metav1.ListOptions{LabelSelector: "mine"})
@@ -69,7 +68,6 @@ func (f *lateJoin) list() *corev1.ConfigMapList {
 	return list
 }
 
-// labelled returns a ConfigMap that list selects.
 func labelled(name, data string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}},
@@ -77,7 +75,7 @@ func labelled(name, data string) *corev1.ConfigMap {
 	}
 }
 
-// TestFleetOfOneVersions fails if a client of a fleet of one cluster could not recognize its own write in an event.
+// TestFleetOfOneVersions: a client of a fleet of one cluster must recognize its own write in an event.
 func TestFleetOfOneVersions(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 	defer cancel()
@@ -118,7 +116,7 @@ func TestFleetOfOneVersions(t *testing.T) {
 	}
 }
 
-// TestFleetOfOnePages fails if pages of a fleet of one cluster differed from those of the cluster.
+// TestFleetOfOnePages: pages of a fleet of one cluster must equal those of the cluster.
 func TestFleetOfOnePages(t *testing.T) {
 	f := newLateJoin(t.Context(), t)
 	for _, name := range []string{"one", "two", "three"} {
@@ -150,7 +148,6 @@ func TestFleetOfOnePages(t *testing.T) {
 	}
 }
 
-// seen records what an informer's handlers are called with.
 type seen struct {
 	mu       sync.Mutex
 	data     map[string][]string // each object's data, in order; "" for its deletion
@@ -158,7 +155,6 @@ type seen struct {
 	faults   []string // versions that are not larger than those before them
 }
 
-// handlers returns the handlers of an informer that record.
 func (s *seen) handlers() cache.ResourceEventHandlerFuncs {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { s.add(o, false) },
@@ -187,7 +183,6 @@ func (s *seen) add(o any, deleted bool) {
 	s.data[cm.Name] = append(s.data[cm.Name], data)
 }
 
-// all returns a copy of the data.
 func (s *seen) all() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,7 +193,7 @@ func (s *seen) all() map[string][]string {
 	return out
 }
 
-// history writes objects directly, and knows what an informer must have seen of them.
+// history writes objects directly, and records what an informer must receive.
 type history struct {
 	*lateJoin
 	*seen
@@ -224,7 +219,6 @@ func (h *history) write(m, name, data string) {
 	h.want[key] = append(h.want[key], data)
 }
 
-// arrived waits until the informer has seen every write, once and in order.
 func (h *history) arrived(when string) {
 	h.t.Helper()
 	if !e2e.Within(h.t, func() bool { return maps.EqualFunc(h.all(), h.want, slices.Equal[[]string]) }) {
@@ -232,8 +226,8 @@ func (h *history) arrived(when string) {
 	}
 }
 
-// TestFleetOfOneGrows fails if an informer lost or repeated an event when a second cluster joins the fleet of one that
-// it watches. It also fails if a version of an object became smaller.
+// TestFleetOfOneGrows: an informer must not lose or repeat an event when a second cluster joins. No version may become
+// smaller.
 func TestFleetOfOneGrows(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -301,8 +295,8 @@ func (f *lateJoin) refuses(version string) {
 	}
 }
 
-// TestFleetOfOneWritesOfBefore fails if a write with a version from before a second cluster joined changed an object of
-// that cluster, or discarded a change.
+// TestFleetOfOneWritesOfBefore: a write with a version from before a second cluster joined must not change the wrong
+// object, or discard a change.
 func TestFleetOfOneWritesOfBefore(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 	defer cancel()

@@ -19,8 +19,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestFleetStreams runs exec, cp, attach and port-forward by a unique name and by name@cluster. If this fails, a
-// command reaches the pod of another cluster.
+// TestFleetStreams: exec, cp, attach and port-forward must not reach the pod of another cluster.
 func TestFleetStreams(t *testing.T) {
 	ns := e2e.StreamPods(t, e2e.Members, "shell", "reader")
 	d := e2e.Direct("member2")
@@ -77,8 +76,7 @@ func TestFleetStreams(t *testing.T) {
 	}
 }
 
-// TestFleetWatchForms opens watches by Kubernetes' deprecated paths and by websocket. If this fails, clients that use
-// them see other events than a watch of the list.
+// TestFleetWatchForms: clients of deprecated paths and of websockets must see the same events as others.
 func TestFleetWatchForms(t *testing.T) {
 	ns := e2e.StreamPods(t, e2e.Members, "shell")
 	k := fleet(t, "{apiVersion: v1, kind: Pod}")

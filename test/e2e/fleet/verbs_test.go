@@ -12,7 +12,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// storedData returns the data of a ConfigMap, read directly, or "" if the cluster does not have it.
 func storedData(t *testing.T, m, namespace, name string) string {
 	t.Helper()
 	cm, err := e2e.DirectClient(t, m).CoreV1().ConfigMaps(namespace).Get(t.Context(), name, metav1.GetOptions{})
@@ -22,14 +21,13 @@ func storedData(t *testing.T, m, namespace, name string) string {
 	return cm.Data["of"]
 }
 
-// appliedManifest returns a ConfigMap with the metadata.
 func appliedManifest(namespace, metadata string) string {
 	return "---\n{apiVersion: v1, kind: ConfigMap, metadata: {" + metadata + ", namespace: " + namespace +
 		"}, data: {of: applied}}\n"
 }
 
-// TestFleetVerbs runs kubectl's verbs on name@cluster, where both clusters have the name. If this fails, a command
-// changes the other cluster's object, or stores the cluster in the object's name.
+// TestFleetVerbs: a command on name@cluster must not change the other cluster's object, or store the cluster in the
+// object's name.
 func TestFleetVerbs(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}, {apiVersion: v1, kind: Event}, {apiVersion: v1, kind: Namespace}")
 	k.Env = []string{`KUBE_EDITOR=sed -i s/of:.*/of:\ edited/`}
@@ -78,8 +76,7 @@ func TestFleetVerbs(t *testing.T) {
 	}
 }
 
-// TestFleetCreatesInNamedCluster creates objects by name@cluster, by annotation and by parameter. If this fails, an
-// object is created in another cluster. A create that names no cluster is refused.
+// TestFleetCreatesInNamedCluster: an object must be created only in the cluster of its name, annotation or parameter.
 func TestFleetCreatesInNamedCluster(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}, {apiVersion: v1, kind: Event}, {apiVersion: v1, kind: Namespace}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -120,8 +117,7 @@ func TestFleetCreatesInNamedCluster(t *testing.T) {
 	k.Must(t, "delete", "namespace", another+"@member1", "--timeout=4m")
 }
 
-// TestFleetWorkloads runs kubectl's commands for workloads on name@cluster. Both clusters have a Deployment of the same
-// name and labels. If this fails, logs, exec or rollout reach the other cluster's pods.
+// TestFleetWorkloads: logs, exec and rollout must not reach the pods of another cluster's Deployment of the same name.
 func TestFleetWorkloads(t *testing.T) {
 	k := fleet(t, `{apiVersion: v1, kind: Pod}, {apiVersion: apps/v1, kind: "*"}`)
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -171,7 +167,6 @@ func TestFleetWorkloads(t *testing.T) {
 	if got := fieldOf("member2", ".spec.template.spec.containers[0].image"); got != "one" {
 		t.Errorf("undone, it has %s", got)
 	}
-	// An eviction by a listed name reaches the pod's cluster.
 	pod := k.Must(t, in("get", "pods", "-l", "app=web,clusterpass.io/cluster=member1", "-o",
 		"jsonpath={.items[0].metadata.name}")...)
 	if !strings.HasSuffix(pod, "@member1") {

@@ -25,8 +25,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// kubeconfigThroughProxy returns a kubeconfig that reaches a member through a TCP proxy. The connections of the proxy
-// are in link, which can close them.
+// kubeconfigThroughProxy returns a kubeconfig that reaches a member through a TCP proxy, whose connections are in link.
 func kubeconfigThroughProxy(t *testing.T, member string, link *e2e.Connections) string {
 	t.Helper()
 	kc, err := clientcmd.LoadFromFile(e2e.Clusters.KubeconfigFile())
@@ -72,8 +71,7 @@ func kubeconfigThroughProxy(t *testing.T, member string, link *e2e.Connections) 
 	return path
 }
 
-// TestFleetWatch watches from the resourceVersion of a list and of each event. If this fails, a client that reconnects
-// misses or repeats events of some cluster.
+// TestFleetWatch: a client that reconnects with any version must not miss or repeat events of some cluster.
 func TestFleetWatch(t *testing.T) {
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -130,7 +128,6 @@ func TestFleetWatch(t *testing.T) {
 			t.Errorf("from event %d it goes on with %q, after %q", i, rest, seen[:i+1])
 		}
 	}
-	// Without a version, the watch begins with all objects.
 	for _, version := range []string{"", "0"} {
 		if seen, _ := read(version, len(created)); !slices.Equal(slices.Sorted(slices.Values(seen)),
 			slices.Sorted(slices.Values(created))) {
@@ -150,7 +147,6 @@ func TestFleetWatch(t *testing.T) {
 	}
 }
 
-// checkWritesOfEvents updates and deletes the object of an event after version, with the resourceVersion of the event.
 func checkWritesOfEvents(t *testing.T, client typedcorev1.ConfigMapInterface, version string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
@@ -180,8 +176,7 @@ func checkWritesOfEvents(t *testing.T, client typedcorev1.ConfigMapInterface, ve
 	}
 }
 
-// TestFleetWatchKubectl runs kubectl get --watch, delete and wait. If this fails, they hang or miss events at the
-// fleet.
+// TestFleetWatchKubectl: kubectl get --watch, delete and wait must not hang or miss events at the fleet.
 func TestFleetWatchKubectl(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -202,9 +197,8 @@ func TestFleetWatchKubectl(t *testing.T) {
 	k.Must(t, "wait", "configmap", "waited@member2", "-n", ns, "--for=jsonpath={.metadata.labels.x}=y", "--timeout=4m")
 }
 
-// TestFleetWatchJoins registers and removes a cluster while a watch is open. If this fails, an informer misses the new
-// cluster's objects, or keeps those of the removed one. The watch ends on removal, because only a new list is without
-// them.
+// TestFleetWatchJoins: an informer must see a new cluster's objects. The watch ends when a cluster is removed, because
+// only a new list is without its objects.
 func TestFleetWatchJoins(t *testing.T) {
 	ns := e2e.NewNamespace(t, e2e.Members...)
 	e2e.CreateRegistry(t, "joins", "{clusterNames: [member1, late]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+
@@ -251,8 +245,7 @@ func TestFleetWatchJoins(t *testing.T) {
 	}
 }
 
-// TestFleetWatchLosesACluster deletes a caller's grant for a cluster while a watch is open. If this fails, the caller
-// still receives the cluster's events.
+// TestFleetWatchLosesACluster: a caller without a grant must not receive the cluster's events.
 func TestFleetWatchLosesACluster(t *testing.T) {
 	e2e.CreateRegistry(t, "loses", "{}", "{apiVersion: v1, kind: ConfigMap}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -298,7 +291,6 @@ func TestFleetWatchLosesACluster(t *testing.T) {
 	waittest.Until(t, "list without the lost cluster", listReturns("member1"))
 }
 
-// addMember2As registers member2 under another name until the test ends.
 func addMember2As(t *testing.T, name, kubeconfig string) {
 	t.Helper()
 	if out, err := e2e.CLI(t, "", "cluster", "add", name, "--kubeconfig", kubeconfig, "--context",
@@ -308,14 +300,12 @@ func addMember2As(t *testing.T, name, kubeconfig string) {
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", name) })
 }
 
-// configMapWith returns a ConfigMap that the watches select.
 func configMapWith(name, data string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}},
 		Data: map[string]string{"a": data}}
 }
 
-// TestFleetWatchReturns disconnects a cluster and restarts its API server, which then has no history of events. If this
-// fails, a watch misses the cluster's changes:
+// TestFleetWatchReturns: a watch must not miss the changes of a cluster that returns without its history of events:
 //   - The fleet lists the cluster again and sends the difference as events.
 //   - Events of other clusters continue meanwhile. The watch continues after the difference.
 func TestFleetWatchReturns(t *testing.T) {
@@ -400,7 +390,6 @@ func TestFleetWatchReturns(t *testing.T) {
 	}
 }
 
-// writeWhileAway changes each of the objects except the first in far, and creates one in each cluster.
 func writeWhileAway(ctx context.Context, t *testing.T, near, far typedcorev1.ConfigMapInterface) {
 	t.Helper()
 	for _, write := range []func() error{
@@ -429,7 +418,6 @@ func writeWhileAway(ctx context.Context, t *testing.T, near, far typedcorev1.Con
 	}
 }
 
-// expectHistoryLost checks that a cluster has no events since a version.
 func expectHistoryLost(ctx context.Context, t *testing.T, client typedcorev1.ConfigMapInterface, version string) {
 	t.Helper()
 	if stale, err := client.Watch(ctx,

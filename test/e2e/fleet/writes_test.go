@@ -20,8 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestFleetVersionsInWrites uses resourceVersions of the fleet in requests for one object. If this fails, clients lose
-// the protection against lost updates, or their writes always conflict:
+// TestFleetVersionsInWrites: clients must keep the protection against lost updates, without needless conflicts:
 //   - The version of a list is valid for a get of each object in it.
 //   - The version of an event is valid for patches, applies and preconditions of its object.
 //   - The response to a write names the object's cluster.
@@ -44,7 +43,6 @@ func TestFleetVersionsInWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	// event returns the resourceVersion of the next event, which must be of this type and name.
 	event := func(typ watch.EventType, name string) string {
 		t.Helper()
 		e, ok := <-w.ResultChan()
@@ -103,7 +101,6 @@ func TestFleetVersionsInWrites(t *testing.T) {
 	}
 }
 
-// checkSourceOfWrites creates and updates an object in each cluster. The responses must name the cluster.
 func checkSourceOfWrites(t *testing.T, client typedcorev1.ConfigMapInterface) {
 	t.Helper()
 	for _, m := range e2e.Members {
@@ -120,8 +117,8 @@ func checkSourceOfWrites(t *testing.T, client typedcorev1.ConfigMapInterface) {
 	}
 }
 
-// TestFleetOfAllClusters uses clusters/* as a fleet. If this fails, commands that Karmada's clusters/* lacks do not
-// work: pages, tables, creation, deletion of a collection, and requests for one object.
+// TestFleetOfAllClusters: clusters/* must also support pages, tables, creation and requests for one object, which
+// Karmada's lacks.
 func TestFleetOfAllClusters(t *testing.T) {
 	_, root := e2e.Caller(t)
 	const all = "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy"
@@ -178,7 +175,6 @@ func TestFleetOfAllClusters(t *testing.T) {
 	checkPodsOfAllClusters(t, k, ns)
 }
 
-// checkPodsOfAllClusters reads, changes and deletes one of several pods with the same name.
 func checkPodsOfAllClusters(t *testing.T, k e2e.Kubectl, ns string) {
 	t.Helper()
 	in := func(args ...string) []string { return append(args, "-n", ns) }
@@ -212,8 +208,8 @@ func checkPodsOfAllClusters(t *testing.T, k e2e.Kubectl, ns string) {
 	}
 }
 
-// TestFleetCreatedByCommands runs kubectl create and run with name@cluster. If this fails, the cluster is part of
-// labels, selectors and container names, which kubectl derives from the object's name.
+// TestFleetCreatedByCommands: kubectl derives labels and selectors from name@cluster. They must not contain the
+// cluster.
 func TestFleetCreatedByCommands(t *testing.T) {
 	k := fleet(t, `{apiVersion: v1, kind: Pod}, {apiVersion: v1, kind: Service}, {apiVersion: apps/v1, kind: Deployment}`)
 	ns, d := e2e.NewNamespace(t, "member2"), e2e.Direct("member2")

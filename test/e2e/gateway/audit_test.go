@@ -23,8 +23,7 @@ const (
 	auditFree  = 4 << 10   // bytes that are free at first, enough for a few events
 )
 
-// TestAuditRotates runs the bridge until its audit file is full. If this fails, the rotation loses or repeats events,
-// or makes a file readable for other users.
+// TestAuditRotates: the rotation must not lose or repeat events, or make a file readable for other users.
 func TestAuditRotates(t *testing.T) {
 	bin := e2e.Program(t, "websocket-bridge", "websocket-bridge")
 	const events = 40
@@ -76,7 +75,6 @@ func TestAuditRotates(t *testing.T) {
 
 }
 
-// checkAuditFiles reads an audit file and the full file beside it. Each event of missing must be in one of them, once.
 func checkAuditFiles(t *testing.T, file string, missing map[string]bool) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*.log"))

@@ -21,8 +21,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestStoresOfAWS runs the proxy function as Lambda does, with its stores in Secrets Manager and DynamoDB. If this
-// fails, a cluster that the command line registered cannot be called, or each request reads the stores.
+// TestStoresOfAWS: a function must serve clusters that the command line registered, without a read of the stores for
+// each request.
 func TestStoresOfAWS(t *testing.T) {
 	moto, front, credentials := e2e.StartAWS(t)
 	region := mototest.Config(front.URL).Region
@@ -104,7 +104,6 @@ func TestStoresOfAWS(t *testing.T) {
 	}
 }
 
-// ownerClient returns a client of srv with a certificate of the owner.
 func ownerClient(t *testing.T, srv *httptest.Server, ca *pki.CA) *http.Client {
 	t.Helper()
 	cert, key, err := ca.Client("owner", []string{"system:masters"})
@@ -182,8 +181,7 @@ func checkFirstCallByPass(t *testing.T, front *mototest.Front, region string, en
 	t.Errorf("AWS is not asked for the keys of passes and a cluster's credential at once: %s", answers)
 }
 
-// newConcurrentAWS returns a proxy of AWS that delays reads of pass keys and of a cluster's credential until both were
-// requested. A function that reads one after the other gets no response.
+// newConcurrentAWS delays reads of pass keys and of a cluster's credential until both were requested.
 func newConcurrentAWS(t *testing.T, aws string) *httptest.Server {
 	t.Helper()
 	backend, err := url.Parse(aws)

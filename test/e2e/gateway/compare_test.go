@@ -10,8 +10,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// checkSameOutput runs a command directly and through the gateway until exit code and output are equal. The state of
-// the cluster may change between the two commands.
+// checkSameOutput repeats a command until the results are equal. The state of the cluster may change between the two
+// runs.
 func checkSameOutput(t *testing.T, args ...string) {
 	t.Helper()
 	var d, g e2e.Result
@@ -29,8 +29,7 @@ func checkSameOutput(t *testing.T, args ...string) {
 	}
 }
 
-// TestReadsLookTheSame compares the output of kubectl's reads directly and through the gateway. If this fails, a user
-// sees other objects, columns or errors at the gateway.
+// TestReadsLookTheSame: a user must see the same objects, columns and errors at the gateway.
 func TestReadsLookTheSame(t *testing.T) {
 	ns := seed(t)
 	for _, args := range [][]string{
@@ -95,7 +94,6 @@ metadata: {name: "odd:name"}
 data: {a: b}
 `
 
-// seed makes a pod and a ConfigMap to read in a new namespace of member1 and returns the namespace.
 func seed(t *testing.T) string {
 	t.Helper()
 	k, ns := e2e.Direct("member1"), e2e.NewNamespace(t, "member1")
@@ -104,8 +102,7 @@ func seed(t *testing.T) string {
 	return ns
 }
 
-// TestWritesDoTheSame runs a list of commands in one namespace directly and in another through the gateway. If this
-// fails, a write has another effect through the gateway.
+// TestWritesDoTheSame: no write may have another effect through the gateway.
 func TestWritesDoTheSame(t *testing.T) {
 	crd := filepath.Join(t.TempDir(), "crd.yaml")
 	if err := os.WriteFile(crd, []byte(widgetCRD), 0o600); err != nil {
@@ -187,7 +184,6 @@ func TestWritesDoTheSame(t *testing.T) {
 	}
 }
 
-// linesWithPrefix returns the lines that begin with prefix.
 func linesWithPrefix(s, prefix string) string {
 	var out []string
 	for line := range strings.Lines(s) {

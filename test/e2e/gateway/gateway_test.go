@@ -28,8 +28,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestEveryFormOfOneCluster calls a cluster by each form of its URL. If this fails, clients of Karmada, Karpor or
-// Kusion cannot use the gateway, or reach another cluster.
+// TestEveryFormOfOneCluster: clients of Karmada, Karpor and Kusion must reach the cluster of their URL.
 func TestEveryFormOfOneCluster(t *testing.T) {
 	client, root := e2e.Caller(t)
 	k := e2e.Through(t, "member2")
@@ -70,8 +69,6 @@ func TestEveryFormOfOneCluster(t *testing.T) {
 	}
 }
 
-// TestAnonymousRequestsAreRefused calls without a credential, and with a header that claims one. If this fails, anybody
-// can use the gateway.
 func TestAnonymousRequestsAreRefused(t *testing.T) {
 	_, root := e2e.Caller(t)
 	cfg, err := clientcmd.BuildConfigFromFlags("", e2e.Shared(t).Kubeconfig)
@@ -114,8 +111,7 @@ func TestAnonymousRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// createConfigMaps creates ConfigMaps of about size bytes in total in a new namespace of member1. It returns the
-// namespace.
+// createConfigMaps returns a new namespace of member1 with ConfigMaps of about size bytes in total.
 func createConfigMaps(t *testing.T, size int) string {
 	t.Helper()
 	k, namespace := e2e.Direct("member1"), e2e.NewNamespace(t, "member1")
@@ -132,8 +128,7 @@ func createConfigMaps(t *testing.T, size int) string {
 	return namespace
 }
 
-// TestLargeAnswer reads a list that is larger than a function's response may be. If this fails, kubectl cannot read
-// large lists. The function redirects to the bridge. For clients that do not follow, its Status names the URL.
+// TestLargeAnswer: kubectl must read lists that are too large for a function, which redirects to the bridge.
 func TestLargeAnswer(t *testing.T) {
 	const size = 20_000_000
 	ns := createConfigMaps(t, size)
@@ -190,7 +185,7 @@ func TestLargeAnswer(t *testing.T) {
 	}
 }
 
-// TestLargeWrites sends large bodies and causes large responses. If this fails, a large write is lost or made twice.
+// TestLargeWrites: a large write must not be lost or made twice.
 func TestLargeWrites(t *testing.T) {
 	ns := createConfigMaps(t, 400_000)
 	file := func(n int) string {
@@ -236,8 +231,8 @@ func TestLargeWrites(t *testing.T) {
 	})
 }
 
-// TestFrozenFunctionsAndRestarts restarts a member while functions are frozen. If this fails, later requests fail on
-// dead connections, or a write is made twice.
+// TestFrozenFunctionsAndRestarts: after a member's restart, no request may fail on a dead connection, and no write be
+// made twice.
 func TestFrozenFunctionsAndRestarts(t *testing.T) {
 	set := cluster.Start(t, cluster.Options{Clusters: []string{"member3"}, NoKubelet: true})
 	member := set.Cluster("member3")
@@ -311,8 +306,7 @@ func TestFrozenFunctionsAndRestarts(t *testing.T) {
 	})
 }
 
-// TestUnusualRequests compares unusual requests directly and through the gateway. If this fails, the gateway changes
-// the member's response or its headers.
+// TestUnusualRequests: the gateway must not change the member's response or its headers.
 func TestUnusualRequests(t *testing.T) {
 	client, root := e2e.Caller(t)
 	for _, tt := range []struct {
@@ -386,8 +380,7 @@ func TestUnusualRequests(t *testing.T) {
 	}
 }
 
-// TestGoodbyes calls a member that closes connections with GOAWAY, as kube-apiserver does to spread load. If this
-// fails, a request fails or a write is made twice.
+// TestGoodbyes: members close connections with GOAWAY to spread load. No request may fail, and no write be made twice.
 func TestGoodbyes(t *testing.T) {
 	set := cluster.Start(t, cluster.Options{Clusters: []string{"member4"}, NoKubelet: true,
 		APIServerArgs: []string{"--goaway-chance=0.02"}})

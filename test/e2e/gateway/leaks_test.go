@@ -11,8 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestLeaksAreFound plants secrets in the output. If this fails, the search for secrets at the end of each run finds
-// nothing.
+// TestLeaksAreFound: the search for secrets at the end of each run must find planted ones.
 func TestLeaksAreFound(t *testing.T) {
 	h := e2e.Shared(t)
 	_ = e2e.Through(t, "member1").Must(t, "get", "namespaces")

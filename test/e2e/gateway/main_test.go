@@ -1,4 +1,4 @@
-// Package gateway_test drives REST calls to one cluster, the stores and the documented scripts.
+// Package gateway_test tests REST requests to one cluster, the stores and the documented scripts.
 package gateway_test
 
 import (

@@ -92,8 +92,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}]
 
 const rotatedSecret = "clusterpass/clusters/member1"
 
-// TestCallsOutliveRotations rotates a cluster's credential during requests, with the cache of functions on AWS. If this
-// fails, a rotation breaks requests or watches:
+// TestCallsOutliveRotations: a rotation of a cluster's credential must not break requests or watches, with the cache of
+// functions on AWS:
 //   - The first token stays valid, so requests use it and do not read the secret again.
 //   - After the first token is revoked, requests of each method continue with the newest one.
 func TestCallsOutliveRotations(t *testing.T) {
@@ -184,7 +184,6 @@ func TestCallsOutliveRotations(t *testing.T) {
 	busy.wantReads(t, 2, 1+load.parallel)
 }
 
-// applyRotationRBAC applies rotationRBAC in a new namespace of member1, and returns its name.
 func applyRotationRBAC(t *testing.T, admin kubernetes.Interface) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rbac.yaml")
@@ -203,7 +202,7 @@ func applyRotationRBAC(t *testing.T, admin kubernetes.Interface) string {
 	return ns
 }
 
-// firstToken returns a token that can be revoked. It is bound to a Secret of the member.
+// firstToken is bound to a Secret of the member, so that it can be revoked.
 func firstToken(t *testing.T, admin kubernetes.Interface, ns string) string {
 	t.Helper()
 	bound, err := admin.CoreV1().Secrets(ns).Get(t.Context(), "first-token", metav1.GetOptions{})
@@ -222,7 +221,7 @@ func firstToken(t *testing.T, admin kubernetes.Interface, ns string) string {
 	return req.Status.Token
 }
 
-// revoke deletes the Secret of the first token and waits until the member refuses the token.
+// revoke waits until the member refuses the token.
 func revoke(t *testing.T, admin kubernetes.Interface, member *testcluster.Cluster, ns, token string) {
 	t.Helper()
 	if err := admin.CoreV1().Secrets(ns).Delete(t.Context(), "first-token", metav1.DeleteOptions{}); err != nil {
@@ -250,7 +249,6 @@ clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], us
 		member.Server(), base64.StdEncoding.EncodeToString(member.CA()), token)
 }
 
-// rotationObjects returns a store with member1 and a grant for alice.
 func rotationObjects(t *testing.T) *objectsdir.Store {
 	t.Helper()
 	objects, err := objectsdir.Open(t.TempDir())
@@ -272,7 +270,6 @@ func rotationObjects(t *testing.T) *objectsdir.Store {
 	return objects
 }
 
-// gatewayOnAWS is a gateway with stores on AWS, and alice's client for member1 through it.
 type gatewayOnAWS struct {
 	members *cluster.Members
 	alice   *kubernetes.Clientset
@@ -283,7 +280,6 @@ func (g *gatewayOnAWS) maps(namespace string) typedcorev1.ConfigMapInterface {
 	return g.alice.CoreV1().ConfigMaps(namespace)
 }
 
-// wantReads checks how often the gateway has read the secret since it was warm.
 func (g *gatewayOnAWS) wantReads(t *testing.T, least, most uint64) {
 	t.Helper()
 	if n := g.members.Stats()["secrets"].Fetches - g.warm; n < least || n > most {
@@ -291,7 +287,6 @@ func (g *gatewayOnAWS) wantReads(t *testing.T, least, most uint64) {
 	}
 }
 
-// serveOnAWS runs a gateway.
 func serveOnAWS(t *testing.T, url string, objects *objectsdir.Store, log *slog.Logger,
 	now func() time.Time) *gatewayOnAWS {
 	t.Helper()
@@ -335,7 +330,6 @@ func serveOnAWS(t *testing.T, url string, objects *objectsdir.Store, log *slog.L
 	return &gatewayOnAWS{members: members, alice: alice}
 }
 
-// load reads, writes and watches until end.
 type load struct {
 	stopCalls, stopWatch context.CancelFunc
 	callers, watcher     sync.WaitGroup
@@ -406,7 +400,6 @@ func (l *load) loop(ctx context.Context, call func(i int) error) {
 	})
 }
 
-// fail records an error, unless the load has ended.
 func (l *load) fail(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -417,7 +410,6 @@ func (l *load) fail(ctx context.Context, err error) {
 	}
 }
 
-// more waits until n more calls were made.
 func (l *load) more(t *testing.T, n int64) {
 	t.Helper()
 	target := l.calls.Load() + n
@@ -426,7 +418,7 @@ func (l *load) more(t *testing.T, n int64) {
 	}
 }
 
-// end stops the requests, waits until the watch has shown each object, and reports all failures.
+// end waits until the watch has shown each object, and reports all failures.
 func (l *load) end(t *testing.T) {
 	t.Helper()
 	l.stopCalls()

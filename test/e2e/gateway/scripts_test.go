@@ -46,10 +46,8 @@ spec:
     command: [sh, -c, 'i=0; while sleep 0.2; do echo "web says $i"; i=$((i+1)); done']}]
 `
 
-// snippet is a block of code in a document, and the output that the document shows for it.
 type snippet struct{ code, prints string }
 
-// snippets returns the blocks of a document, by language.
 func snippets(t *testing.T, doc string) map[string][]snippet {
 	t.Helper()
 	text, err := os.ReadFile(doc)
@@ -64,10 +62,8 @@ func snippets(t *testing.T, doc string) map[string][]snippet {
 	return found
 }
 
-// ending is the line that follows each snippet's output.
 const ending = "== the end of a snippet =="
 
-// checkOutput compares the output of a program's snippets with the document.
 func checkOutput(t *testing.T, all []snippet, printed string) {
 	t.Helper()
 	parts := strings.Split(printed, "\n"+ending+"\n")
@@ -82,9 +78,7 @@ func checkOutput(t *testing.T, all []snippet, printed string) {
 	}
 }
 
-// TestScripts runs the snippets of docs/guide/scripts.md with another address and namespace. If this fails, the
-// documentation is wrong. The snippets of each language are one program, in a directory with the gateway's CA and its
-// owner's kubeconfig.
+// TestScripts: the snippets of docs/guide/scripts.md must work. Those of each language are one program.
 func TestScripts(t *testing.T) {
 	const user = "nightly"
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -163,7 +157,6 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// waitForAccess waits until a user may call each member at functions and bridge, and list the fleet.
 func waitForAccess(t *testing.T, k e2e.Kubectl, ns string) {
 	t.Helper()
 	for _, prefix := range []string{"", "/bridge"} {
@@ -178,7 +171,6 @@ func waitForAccess(t *testing.T, k e2e.Kubectl, ns string) {
 	})
 }
 
-// runScript runs a program in dir with the clusterpass command on PATH. It returns its standard output.
 func runScript(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -210,7 +202,6 @@ func patchRepeatedly(t *testing.T, ns string) {
 		defer close(done)
 		for n := 0; ctx.Err() == nil; n++ {
 			patch := fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, n)
-			// A failed patch is repeated by the next one.
 			_, _ = client.Patch(ctx, "color", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 			select {
 			case <-time.After(200 * time.Millisecond): // slow enough for the reader of a watch

@@ -16,8 +16,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestKarmadaAggregatedAPI runs the role, the binding and the commands of Karmada's page on the aggregated API
-// endpoint. If this fails, users of Karmada cannot move to the gateway. The page has lost the indentation of its YAML.
+// TestKarmadaAggregatedAPI: users of Karmada could not move to the gateway. Karmada's page has lost the indentation of
+// its YAML.
 func TestKarmadaAggregatedAPI(t *testing.T) {
 	const rbac = `
 apiVersion: rbac.authorization.k8s.io/v1
@@ -75,8 +75,8 @@ subjects:
 		"get", "--raw", "/apis/cluster.karmada.io/v1alpha1/clusters/member4/proxy/api/v1/nodes")
 }
 
-// TestClusterProxyAddon runs the snippet of stolostron's cluster-proxy-addon. If this fails, its clients cannot read a
-// pod's logs with a service account token of the member. Their host is the gateway and the cluster's name.
+// TestClusterProxyAddon: clients of stolostron's cluster-proxy-addon must read logs with a service account token of the
+// member.
 func TestClusterProxyAddon(t *testing.T) {
 	ns := seed(t)
 	d := e2e.Direct("member1")

@@ -8,8 +8,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestServiceProxy calls the proxy subresource of a node. If this fails, callers reach nodes and services behind a
-// member's API server that the Cluster does not allow.
+// TestServiceProxy: callers must reach only the nodes and services behind a member that its Cluster allows.
 func TestServiceProxy(t *testing.T) {
 	if out, err := e2e.CLI(t, "", "cluster", "add", "proxied", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
 		"member2"); err != nil {
@@ -46,8 +45,7 @@ func TestServiceProxy(t *testing.T) {
 			t.Errorf("%s: %v", path, r)
 		}
 	}
-	// The test's kubelet is on loopback, to which a kube-apiserver proxies nothing. Its error proves that the request
-	// arrived.
+	// The test's kubelet is on loopback, which a kube-apiserver refuses. Its error proves that the request arrived.
 	want := e2e.Direct("member2").Run(t, "get", "--raw", "/api/v1/nodes/member2-node/proxy/healthz")
 	e2e.WantText(t, want.Stderr, "address not allowed")
 	allow(`["nodes/member2-node"]`)

@@ -16,8 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestSmuggling sends forged identity headers through a function and the bridge. A real kube-apiserver returns the
-// identity that it received. If this fails, a client can become another user.
+// TestSmuggling: a client must not become another user by forged identity headers.
 func TestSmuggling(t *testing.T) {
 	e2e.Grant(t, "member1", "smuggler")
 	_, root := e2e.Caller(t)

@@ -11,8 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestPrivateClusterJoinedAgain repeats join and then stops the agent. If this fails, a former credential stays valid,
-// or running agents do not load the new one. An agent ends with exit code 0 after a signal.
+// TestPrivateClusterJoinedAgain: a former credential must become invalid, and running agents must load the new one.
 func TestPrivateClusterJoinedAgain(t *testing.T) {
 	tunnel := "https://" + waitForLog(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`)
 	p := joinPrivate(t, "again")

@@ -14,8 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestPrivateFleet uses a fleet of a public and a private cluster and kills the only agent. If this fails, a watch of
-// the fleet misses or repeats events after an agent restarts. Lists meanwhile omit the cluster, which is not ready.
+// TestPrivateFleet: a watch of the fleet must not miss or repeat events after an agent restarts.
 func TestPrivateFleet(t *testing.T) {
 	ns := e2e.CreatePods(t)
 	p := joinPrivate(t, "distant") // a second registration of member2
@@ -99,7 +98,6 @@ func TestPrivateFleet(t *testing.T) {
 	next("ADDED after-that@distant 1")
 }
 
-// checkPrivatePods reads a log and runs a command in a pod of the private cluster.
 func checkPrivatePods(t *testing.T, k e2e.Kubectl, ns string) {
 	t.Helper()
 	in := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
@@ -110,13 +108,12 @@ func checkPrivatePods(t *testing.T, k e2e.Kubectl, ns string) {
 	}
 }
 
-// watchedConfigMap returns a ConfigMap that TestPrivateFleet watches.
 func watchedConfigMap(name, data string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"watched": "yes"}},
 		Data: map[string]string{"a": data}}
 }
 
-// expectEvents compares the next events of a watch with want. It returns the resourceVersion of the last one.
+// expectEvents returns the resourceVersion of the last event.
 func expectEvents(t *testing.T, w watch.Interface, want []string) (version string) {
 	t.Helper()
 	var got []string
@@ -173,7 +170,6 @@ func checkPrivateWrites(t *testing.T, k e2e.Kubectl, ns string) {
 	expectData(e2e.Direct("member1"), "both=two published=two ")
 }
 
-// rows returns the name and the cluster of each row that kubectl prints.
 func rows(printed string) string {
 	var out []string
 	for line := range strings.Lines(printed) {

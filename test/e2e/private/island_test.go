@@ -60,7 +60,7 @@ func newIsolatedNetwork(t *testing.T) *isolatedNetwork {
 	return n
 }
 
-// loopbackUp enables loopback in the calling thread's namespace. It then has its addresses.
+// loopbackUp enables loopback in the calling thread's namespace, which also assigns its addresses.
 func loopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -78,7 +78,6 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// leave returns the calling thread to the original namespace.
 func (n *isolatedNetwork) leave() {
 	if err := unix.Setns(int(n.original.Fd()), unix.CLONE_NEWNET); err != nil {
 		panic(err) // other goroutines on this thread would be isolated
@@ -101,8 +100,8 @@ func (n *isolatedNetwork) run(f func()) {
 	f()
 }
 
-// egressProxy is a proxy that listens in the isolated namespace and connects in the original one. It connects only to
-// the gateway, and requires a password.
+// egressProxy listens in the isolated namespace and connects in the original one, only to the gateway and with a
+// password.
 type egressProxy struct {
 	ln                    net.Listener
 	gateway, gatewayAddr  string // host:port of the gateway by its name, and by its address
@@ -160,7 +159,6 @@ func (f *egressProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Unlock()
 }
 
-// closeAll closes all connections.
 func (f *egressProxy) closeAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -169,8 +167,8 @@ func (f *egressProxy) closeAll() {
 	}
 }
 
-// TestClusterWithoutInboundRoute isolates a cluster. Its agent reaches the gateway only through a proxy with a
-// password. If this fails, clusters in such networks cannot be used.
+// TestClusterWithoutInboundRoute: a cluster must work whose agent reaches the gateway only through a proxy with a
+// password.
 func TestClusterWithoutInboundRoute(t *testing.T) {
 	n := newIsolatedNetwork(t)
 	var set *testcluster.Set
@@ -238,7 +236,6 @@ func TestClusterWithoutInboundRoute(t *testing.T) {
 			`jsonpath={.status.conditions[?(@.type=="Ready")].status}`).Stdout == "True"
 	})
 
-	// A request in flight fails with a Status when the agent dies. The next request uses another agent.
 	checkLostRequests(t, client, root, set.Cluster("island"), first)
 	startAgent("agent:" + password + "@")
 	waittest.Until(t, "island is reachable through another agent", func() bool {
@@ -252,7 +249,7 @@ func TestClusterWithoutInboundRoute(t *testing.T) {
 	}
 }
 
-// checkIsolation checks that the namespace has only loopback, and that the cluster cannot be reached from outside.
+// checkIsolation checks that the cluster cannot be reached from outside.
 func checkIsolation(t *testing.T, n *isolatedNetwork, direct e2e.Kubectl) {
 	t.Helper()
 	if n.isolated == nil {

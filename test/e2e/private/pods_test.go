@@ -16,13 +16,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestAgentPods runs the pods of the manifest that join prints. If this fails, agents do not connect, or cannot store
-// their renewed credential in their Secret.
-//
-// The kubelet of these tests runs processes. So the test adds these parts to the manifest:
-//   - the program in place of the image
-//   - the service account's token, in a mount namespace
-//   - the API server's address in place of its Service's
+// TestAgentPods: the pods of join's manifest must connect, and store their renewed credential. The tests' kubelet needs
+// changes of the manifest, since it runs processes.
 func TestAgentPods(t *testing.T) {
 	unshare := []string{"unshare", "--mount", "--map-root-user"}
 	if out, err := exec.CommandContext(t.Context(), unshare[0], append(unshare[1:], "mount", "-t", "tmpfs", "none",

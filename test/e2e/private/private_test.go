@@ -28,7 +28,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
 )
 
-// privateCluster is a cluster that is registered with mode Pull. The gateway reaches it only through its agents.
+// privateCluster is registered with mode Pull. The gateway reaches it only through its agents.
 type privateCluster struct {
 	t       *testing.T
 	name    string
@@ -79,7 +79,6 @@ func (p *privateCluster) join(flags ...string) {
 	}
 }
 
-// waitForLog waits until a log matches a regular expression. It returns the first submatch.
 func waitForLog(t *testing.T, log *waittest.Buffer, expr string) string {
 	t.Helper()
 	re := regexp.MustCompile(expr)
@@ -91,14 +90,12 @@ func waitForLog(t *testing.T, log *waittest.Buffer, expr string) string {
 	return found[1]
 }
 
-// readyCondition returns the status and the reason of the condition Ready.
 func (p *privateCluster) readyCondition() string {
 	p.t.Helper()
 	return e2e.OwnAPI(p.t).Run(p.t, "get", "cluster", p.name, "-o",
 		`jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.reason}{end}`).Stdout
 }
 
-// agentProcess is a running agent.
 type agentProcess struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -107,7 +104,6 @@ type agentProcess struct {
 	ended chan struct{}
 }
 
-// startReadyAgent starts an agent and waits until it is connected.
 func (p *privateCluster) startReadyAgent(env ...string) *agentProcess {
 	p.t.Helper()
 	a := p.startAgent(env...)
@@ -115,13 +111,11 @@ func (p *privateCluster) startReadyAgent(env ...string) *agentProcess {
 	return a
 }
 
-// agentProgram builds the agent and returns its path.
 func agentProgram(t *testing.T) string {
 	t.Helper()
 	return e2e.Program(t, "websocket-bridge/agent", "clusterpass-agent")
 }
 
-// startAgent starts an agent with the environment of its Deployment and more variables.
 func (p *privateCluster) startAgent(env ...string) *agentProcess {
 	p.t.Helper()
 	gw, err := kubeconfig.Read(p.gateway)
@@ -157,7 +151,6 @@ func (a *agentProcess) get(path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// openStreams returns the number of connections through the agent.
 func (a *agentProcess) openStreams() int {
 	_, metrics := a.get("/metrics")
 	found := regexp.MustCompile(`(?m)^clusterpass_agent_streams (\d+)$`).FindStringSubmatch(metrics)
@@ -168,8 +161,7 @@ func (a *agentProcess) openStreams() int {
 	return n
 }
 
-// TestPrivateCluster runs the commands of a public cluster on a private one, with the real agent. If this fails, a
-// command does not work for clusters without an inbound route.
+// TestPrivateCluster: each command must work for clusters without an inbound route.
 func TestPrivateCluster(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member2"}, "shell", "reader", "talker-a", "finite-a")
 	p := joinPrivate(t, "private")
@@ -264,7 +256,6 @@ func checkAgentDeath(t *testing.T, a, b *agentProcess, g e2e.Kubectl, ns string)
 	}
 }
 
-// checkPrivateStreams runs each command that keeps a connection open.
 func checkPrivateStreams(t *testing.T, dialect e2e.Dialect, ns string, d, g e2e.Kubectl) {
 	d.Env, g.Env = dialect.Env, dialect.Env
 	bin := e2e.Clusters.BuiltKubectl()
@@ -304,8 +295,7 @@ func checkPrivateStreams(t *testing.T, dialect e2e.Dialect, ns string, d, g e2e.
 	}
 }
 
-// TestListedService registers a cluster whose API server is reachable only through another cluster's agents. If this
-// fails, the agents connect to services that they do not list, or refuse those that they list.
+// TestListedService: agents must connect to the services that they list, and to no others.
 func TestListedService(t *testing.T) {
 	p := joinPrivate(t, "landlord")
 	address := strings.TrimPrefix(e2e.Clusters.Cluster("member1").Server(), "https://")
@@ -338,8 +328,8 @@ func TestListedService(t *testing.T) {
 	}
 }
 
-// TestAgentManifest applies the manifest that join prints. If this fails, an API server refuses it, e.g. where pods
-// must be restricted, or the agents can read more than their own Secret.
+// TestAgentManifest: API servers with restricted pods must accept join's manifest. Agents must read only their own
+// Secret.
 func TestAgentManifest(t *testing.T) {
 	const proxyURL = "http://agent:hunter2@proxy.example.com:3128"
 	e2e.Secrets.Secret("the proxy's user", "hunter2")

@@ -29,8 +29,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
-// TestRotationByTunnel rotates the credential of a private cluster, with the stores and the configuration of AWS. If
-// this fails, private clusters keep their credential, or the rotation bypasses the tunnel.
+// TestRotationByTunnel: the credentials of private clusters must be rotated, through the tunnel, on AWS.
 func TestRotationByTunnel(t *testing.T) {
 	ctx := t.Context()
 	moto, front, _ := e2e.StartAWS(t)
@@ -114,8 +113,7 @@ func TestRotationByTunnel(t *testing.T) {
 	}
 }
 
-// startAgentBridge starts the part of a bridge that serves agents. It returns its URL, the address of its tunnel port
-// and the path of a kubeconfig for it.
+// startAgentBridge starts the part of a bridge that serves agents. file is the path of a kubeconfig for it.
 func startAgentBridge(t *testing.T, st *stores.Stores, log *slog.Logger) (url, tunnelAddr, file string) {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(nil)

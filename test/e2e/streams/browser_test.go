@@ -22,9 +22,8 @@ func bearer(token string) string {
 	return "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token))
 }
 
-// TestPage opens streams as a web page, whose only credential is the token in a subprotocol. If this fails, pages of
-// allowed origins cannot use streams until their token expires, or other pages can. The token must not reach a member
-// or a log.
+// TestPage: only pages of allowed origins may use streams, until their token expires. No member or log may get the
+// token.
 func TestPage(t *testing.T) {
 	p := e2e.NewBrowserPage(t)
 	pods := "/api/v1/namespaces/" + e2e.StreamPods(t, []string{"member1"}, "shell", "finite-a") + "/pods"
@@ -108,8 +107,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestOwnToken sends a token of the member in the subprotocol, to a cluster with identity passthrough. If this fails,
-// pages cannot use such clusters, or have other rights there than the token's.
+// TestOwnToken: pages must use clusters with identity passthrough, with exactly the rights of their token.
 func TestOwnToken(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	d := e2e.Direct("member1")
@@ -147,8 +145,7 @@ func TestOwnToken(t *testing.T) {
 	}
 }
 
-// TestPythonExample runs the Python example of docs/guide/streams.md with another address. If this fails, the
-// documentation is wrong.
+// TestPythonExample: the example of docs/guide/streams.md must work.
 func TestPythonExample(t *testing.T) {
 	python, err := mototest.Python("websockets")
 	if err != nil {

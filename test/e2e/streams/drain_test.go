@@ -80,8 +80,7 @@ func (b *balancer) carry(c net.Conn) {
 	<-done
 }
 
-// TestDrainLeavesNoGap drains one gateway while another accepts new connections. If this fails, an informer misses or
-// repeats objects during an upgrade, or reads a truncated event.
+// TestDrainLeavesNoGap: during an upgrade, an informer must not miss or repeat objects, or read a truncated event.
 func TestDrainLeavesNoGap(t *testing.T) {
 	dir := t.TempDir()
 	// The timeout is a limit. The gateway ends as soon as no stream is open.
@@ -109,9 +108,8 @@ func TestDrainLeavesNoGap(t *testing.T) {
 	})
 }
 
-// checkNoGap runs an informer on member1 through a gateway while disrupt ends the gateway's watches. Objects are
-// created before, during and after that. The test fails if the informer misses or repeats an object, or has an error.
-// An informer does not report a truncated event, so the function also reads a watch itself.
+// checkNoGap runs an informer on member1 while disrupt ends the gateway's watches. It also reads a watch itself, since
+// informers do not report a truncated event.
 func checkNoGap(t *testing.T, cfg *rest.Config, disrupt func()) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(cfg)
@@ -190,7 +188,6 @@ func checkNoGap(t *testing.T, cfg *rest.Config, disrupt func()) {
 	}
 }
 
-// expectWholeWatch waits for the result of readRawWatch.
 func expectWholeWatch(t *testing.T, rawWatch <-chan error) {
 	t.Helper()
 	select {

@@ -26,7 +26,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// countSockets returns the number of open sockets of this process.
 func countSockets(t *testing.T) (n int) {
 	t.Helper()
 	files, err := os.ReadDir("/proc/self/fd")
@@ -42,9 +41,8 @@ func countSockets(t *testing.T) (n int) {
 	return n
 }
 
-// checkNoLeaks calls run for each dialect and waits until this process has no new goroutine and no new socket. The
-// shared gateway runs in this process, too. It renews its connections when a member's health changes, e.g. on a busy
-// machine. Then checkNoLeaks tries again.
+// checkNoLeaks waits until run leaves no new goroutine and socket. It tries again if a member's health changed, which
+// renews connections.
 func checkNoLeaks(t *testing.T, run func(dialect e2e.Dialect)) {
 	t.Helper()
 	renewed := func() int { return strings.Count(e2e.SharedLog(), "a member's health has changed") }
@@ -70,8 +68,7 @@ func checkNoLeaks(t *testing.T, run func(dialect e2e.Dialect)) {
 	}
 }
 
-// TestKilledClientsLeakNothing kills clients during their streams. If this fails, the gateway keeps goroutines or
-// sockets for each broken stream, until it has no more memory.
+// TestKilledClientsLeakNothing: the gateway must not keep goroutines or sockets for each broken stream.
 func TestKilledClientsLeakNothing(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "talker-a")
 	// Functions run inline and health probes are off, because both open and close sockets.
@@ -106,8 +103,8 @@ func TestKilledClientsLeakNothing(t *testing.T) {
 	})
 }
 
-// TestNetworkCut cuts the connections to a member during streams. If this fails, clients hang or mistake a partial
-// stream for a complete one, or the gateway leaks the streams.
+// TestNetworkCut: clients must not hang or mistake a partial stream for a complete one, and the gateway must not leak
+// it.
 func TestNetworkCut(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "talker-a")
 	h := e2e.StartGateway(t, t.TempDir(), server.Inline, func(cfg *server.Config) { cfg.ProbeInterval = 0 })
@@ -205,7 +202,6 @@ func newCuttableProxy(t *testing.T, to string) *cuttableProxy {
 	return w
 }
 
-// cut resets all connections.
 func (w *cuttableProxy) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,8 +212,8 @@ func (w *cuttableProxy) cut() {
 	w.conns = nil
 }
 
-// TestMemberDies kills a member's API server during streams. If this fails, kubectl hangs, or reports success through
-// the gateway where it reports an error without it. By SPDY, kubectl may report success for a broken connection.
+// TestMemberDies: kubectl must report the same errors through the gateway. By SPDY, kubectl may report success for a
+// broken connection.
 func TestMemberDies(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member2"}, "shell", "talker-a")
 	bin := e2e.Clusters.BuiltKubectl()

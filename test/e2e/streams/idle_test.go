@@ -15,8 +15,7 @@ import (
 // silence is longer than the gateway's timeout for a request's header, 10 s.
 const silence = 12 * time.Second
 
-// TestIdleStreams keeps streams silent for longer than each interval of the gateway. If this fails, idle shells and
-// watches break. With an idle timeout, they must end.
+// TestIdleStreams: idle shells and watches must stay open, unless there is an idle timeout.
 func TestIdleStreams(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "reader")
 	port := e2e.EchoServer(t)
@@ -91,7 +90,7 @@ func TestIdleStreams(t *testing.T) {
 	}
 }
 
-// dialForwards opens and uses a connection of each port-forward. It returns the connections and the local addresses.
+// dialForwards opens and uses a connection of each port-forward.
 func dialForwards(t *testing.T, forwards []*e2e.Session) (conns []net.Conn, addrs []string) {
 	t.Helper()
 	for i, s := range forwards {
@@ -107,7 +106,6 @@ func dialForwards(t *testing.T, forwards []*e2e.Session) (conns []net.Conn, addr
 	return conns, addrs
 }
 
-// checkEcho sends a text and reads it back.
 func checkEcho(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
 	_ = conn.SetDeadline(time.Now().Add(e2e.Patience))

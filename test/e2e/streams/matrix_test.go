@@ -33,7 +33,6 @@ func eachDialect(t *testing.T, pods []string, test func(t *testing.T, bin, ns st
 	}
 }
 
-// directlyAndThrough runs a test for every kubectl, dialect and cluster, directly and through the gateway.
 func directlyAndThrough(t *testing.T, test func(t *testing.T, bin, ns string, k e2e.Kubectl)) {
 	t.Helper()
 	eachDialect(t, []string{"shell"}, func(t *testing.T, bin, ns string, d, g e2e.Kubectl) {
@@ -42,8 +41,7 @@ func directlyAndThrough(t *testing.T, test func(t *testing.T, bin, ns string, k 
 	})
 }
 
-// TestStreamsThatEnd compares exit code and output of streaming commands directly and through the gateway. If this
-// fails, a command's output is incomplete at the gateway, or its exit code is wrong.
+// TestStreamsThatEnd: commands must have the same exit code and complete output through the gateway.
 func TestStreamsThatEnd(t *testing.T) {
 	tests := []struct {
 		stdin string
@@ -78,8 +76,7 @@ func TestStreamsThatEnd(t *testing.T) {
 	})
 }
 
-// TestTerminal runs exec -it with a terminal, which it resizes. If this fails, interactive programs have the wrong
-// size, lose input or return the wrong exit code.
+// TestTerminal: interactive programs must have the right size, input and exit code.
 func TestTerminal(t *testing.T) {
 	directlyAndThrough(t, func(t *testing.T, bin, ns string, k e2e.Kubectl) {
 		cmd := k.Command(t.Context(), t, bin, "-n", ns, "exec", "-it", "shell", "--", "sh")
@@ -137,8 +134,7 @@ func TestTerminal(t *testing.T) {
 	})
 }
 
-// TestFollowing reads watches, followed logs and attached terminals directly and through the gateway. If this fails,
-// events and lines arrive late or only at the end.
+// TestFollowing: events and lines must arrive at once, not only at the end.
 func TestFollowing(t *testing.T) {
 	pods := []string{"shell", "reader", "talker-a", "talker-b"}
 	eachDialect(t, pods, func(t *testing.T, bin, ns string, d, g e2e.Kubectl) {
@@ -168,7 +164,7 @@ func TestFollowing(t *testing.T) {
 	})
 }
 
-// TestFollowedLogIsWhole counts the lines of a followed log. If this fails, the gateway loses or repeats lines.
+// TestFollowedLogIsWhole: the gateway must not lose or repeat lines.
 func TestFollowedLogIsWhole(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "talker-a")
 	s := e2e.Through(t, "member1").Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "logs", "-f", "talker-a")
@@ -179,8 +175,6 @@ func TestFollowedLogIsWhole(t *testing.T) {
 	}
 }
 
-// TestRollout follows a rollout directly and through the gateway. If this fails, rollout status hangs or has another
-// result.
 func TestRollout(t *testing.T) {
 	for _, cluster := range e2e.Members {
 		for version, bin := range e2e.Kubectls() {
@@ -199,7 +193,6 @@ func TestRollout(t *testing.T) {
 	}
 }
 
-// TestDebug runs kubectl debug in a running pod. If this fails, users cannot attach to an ephemeral container.
 func TestDebug(t *testing.T) {
 	eachDialect(t, []string{"shell"}, func(t *testing.T, bin, ns string, d, g e2e.Kubectl) {
 		r := e2e.CheckSameResult(t, bin, d, g, "it\n", "-n", ns, "debug", "shell", "-i", "--quiet", "--image=any", "--", "sh",
@@ -211,8 +204,6 @@ func TestDebug(t *testing.T) {
 	})
 }
 
-// TestKubectlProxy sends requests and watches through kubectl proxy. If this fails, tools behind kubectl proxy do not
-// work at the gateway.
 func TestKubectlProxy(t *testing.T) {
 	for _, cluster := range e2e.Members {
 		ns := e2e.StreamPods(t, []string{cluster}, "finite-a")
@@ -248,7 +239,7 @@ func TestKubectlProxy(t *testing.T) {
 							t.Logf("%s\ndirectly: %s\nthrough the gateway: %s", path, d, g)
 						}
 					})
-					// a slow API server may send nothing within the watch's second
+					// A slow API server may send nothing within the watch's second.
 					waittest.Until(t, "same answer of "+path, func() bool {
 						path := "/api/v1/namespaces/" + ns + "/pods" + path
 						d, g = read(urls[0]+path), read(urls[1]+path)
@@ -260,8 +251,7 @@ func TestKubectlProxy(t *testing.T) {
 	}
 }
 
-// TestPortForward opens several connections at once. If this fails, connections mix their bytes, or end with each
-// other.
+// TestPortForward: connections must not mix their bytes, or end with each other.
 func TestPortForward(t *testing.T) {
 	port := e2e.EchoServer(t)
 	directlyAndThrough(t, func(t *testing.T, bin, ns string, k e2e.Kubectl) {

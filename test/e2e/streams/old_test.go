@@ -28,8 +28,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// registerOldMember registers a proxy of member1 that refuses websockets as another cluster. It returns kubectl for
-// that cluster through the gateway, and the number of refused websockets.
+// registerOldMember registers a proxy of member1 that refuses websockets. It returns kubectl for it, and the number of
+// refusals.
 func registerOldMember(t *testing.T, name string) (e2e.Kubectl, *atomic.Int64) {
 	t.Helper()
 	cfg := e2e.Clusters.Cluster("member1").RESTConfig()
@@ -75,7 +75,6 @@ clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %q}}], us
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", name) })
-	// This kubeconfig has only the old member's context.
 	pass, err := os.ReadFile(e2e.Shared(t).Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -94,8 +93,7 @@ var kubeletText = strings.NewReplacer(
 	"Internal error occurred: Internal error occurred:", "Internal error occurred:",
 )
 
-// TestOldMember calls a member without websockets by clients that have only websockets. If this fails, current clients
-// cannot use older clusters, or each request first tries a websocket.
+// TestOldMember: current clients must use clusters without websockets. The gateway must remember such clusters.
 func TestOldMember(t *testing.T) {
 	start := time.Now()
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "reader")
@@ -157,7 +155,6 @@ func TestOldMember(t *testing.T) {
 	}
 }
 
-// checkOldMemberCommands compares commands at the old member with the same commands directly.
 func checkOldMemberCommands(t *testing.T, k e2e.Kubectl, ns string) {
 	t.Helper()
 	d := e2e.Direct("member1")

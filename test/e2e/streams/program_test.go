@@ -21,8 +21,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestBridgeProgram runs two bridges behind a load balancer and stops one after the other. If this fails, a deployment
-// of the bridge breaks watches or sessions.
+// TestBridgeProgram: a deployment of the bridge must not break watches or sessions.
 func TestBridgeProgram(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	bin := e2e.Program(t, "websocket-bridge", "websocket-bridge")
@@ -101,7 +100,6 @@ func TestBridgeProgram(t *testing.T) {
 	})
 }
 
-// checkDrainTimeoutLimit starts a bridge with a drain timeout above the maximum, which must fail.
 func checkDrainTimeoutLimit(t *testing.T, bin string, env []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
@@ -118,7 +116,6 @@ func checkDrainTimeoutLimit(t *testing.T, bin string, env []string) {
 	}
 }
 
-// checkShutdownClosesSessions stops a bridge with an open session, which must end with a close code.
 func checkShutdownClosesSessions(t *testing.T, k e2e.Kubectl, ns string, bridge *e2e.BridgeProgram) {
 	t.Helper()
 	left := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/shell/exec?command=cat&stdin=1&stdout=1",

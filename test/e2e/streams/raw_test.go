@@ -41,8 +41,7 @@ func fromBase64(b []byte) []byte {
 	return out
 }
 
-// TestRawExec uses each websocket protocol of exec, directly and through the gateway. If this fails, a client library
-// cannot run commands through the gateway.
+// TestRawExec: client libraries must run commands by each websocket protocol.
 func TestRawExec(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	exec := func(command ...string) string {
@@ -82,8 +81,7 @@ func TestRawExec(t *testing.T) {
 	}
 }
 
-// TestRawWatchAndLogs reads watches and logs by websocket, also from a member without websockets. If this fails, client
-// libraries that use websockets cannot follow them.
+// TestRawWatchAndLogs: client libraries must follow watches and logs by websocket, also of a member without websockets.
 func TestRawWatchAndLogs(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "finite-a")
 	old, _ := registerOldMember(t, "old-raw")
@@ -116,8 +114,8 @@ func TestRawWatchAndLogs(t *testing.T) {
 	}
 }
 
-// TestRawPortForward uses the older websocket protocol of port-forward, with two channels for each port, also at a
-// member without websockets. If this fails, client libraries cannot forward ports.
+// TestRawPortForward: client libraries must forward ports by the older websocket protocol, also to a member without
+// websockets.
 func TestRawPortForward(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	old, _ := registerOldMember(t, "old-ports")
@@ -153,14 +151,13 @@ func TestRawPortForward(t *testing.T) {
 			})
 		}
 	}
-	// No program listens on port 1.
 	conn := e2e.DialWebsocket(t, old, "/api/v1/namespaces/"+ns+"/pods/shell/portforward?ports=1", "v4.channel.k8s.io")
 	if got, _ := readChannels(conn, asIs); !strings.Contains(got[1], "refused") {
 		t.Errorf("a port that nobody listens at: %q", got)
 	}
 }
 
-// greeter starts a server that responds to the first five bytes of a connection and closes it. It returns the port.
+// greeter returns the port of a server that responds to the first five bytes of each connection.
 func greeter(t *testing.T, name string) int {
 	t.Helper()
 	return e2e.ServeTCP(t, func(c net.Conn) {

@@ -11,8 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestTextEndpoint follows a log, watches a pod and runs a command by the protocol for scripts, at members with and
-// without websockets. If this fails, scripts cannot use streams.
+// TestTextEndpoint: scripts must use streams of members with and without websockets.
 func TestTextEndpoint(t *testing.T) {
 	pods := "/api/v1/namespaces/" + e2e.StreamPods(t, []string{"member1"}, "shell", "talker-a", "finite-a") + "/pods"
 	old, _ := registerOldMember(t, "old-text")
@@ -75,7 +74,6 @@ func TestTextEndpoint(t *testing.T) {
 	}
 }
 
-// readAll returns all messages, separated by bars. For JSON messages, it returns their stdout.
 func readAll(conn *websocket.Conn) string {
 	var all []string
 	for {

@@ -20,8 +20,8 @@ import (
 
 const transferSize = 100 << 20
 
-// TestTransfersAreExact sends 100 MB in each direction through exec, cp and two connections of port-forward. If this
-// fails, large transfers lose bytes. The table covers each pair of cluster, kubectl and dialect.
+// TestTransfersAreExact: large transfers must not lose bytes. The table covers each pair of cluster, kubectl and
+// dialect.
 func TestTransfersAreExact(t *testing.T) {
 	dir := t.TempDir()
 	data := make([]byte, transferSize)
@@ -102,7 +102,6 @@ func TestTransfersAreExact(t *testing.T) {
 	}
 }
 
-// checksum counts and hashes the bytes that are written to it.
 type checksum struct {
 	hash.Hash
 	n int

@@ -9,7 +9,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// endless is an input without an end.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
@@ -17,8 +16,7 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestCommandsThatEndBeforeTheirInput runs commands that end while the client still sends input. If this fails, the
-// client does not receive the exit code or all of the output.
+// TestCommandsThatEndBeforeTheirInput: the client must receive the exit code and all of the output.
 func TestCommandsThatEndBeforeTheirInput(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	for _, tt := range []struct {

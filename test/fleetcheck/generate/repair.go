@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Decode reads JSON and leaves numbers as they stand.
+// Decode reads JSON without changing numbers.
 func Decode(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -21,8 +21,7 @@ var (
 	indexed   = regexp.MustCompile(`[^.\[\]]+|\[[^\]]*\]`)
 )
 
-// Repair removes or replaces the fields that an API server refused, and reports whether it changed the object. An
-// object that it leaves as it is stays refused.
+// Repair removes or replaces the fields that an API server refused, and reports whether it changed the object.
 func Repair(o map[string]any, causes []metav1.StatusCause) bool {
 	changed := false
 	for _, c := range causes {
@@ -54,7 +53,7 @@ func splitPath(field string) []string {
 	return path
 }
 
-// parent returns the object or list that contains the last element of a path; nil where there is none.
+// parent returns the object or list that contains the last element of a path; nil if there is none.
 func parent(o any, path []string) any {
 	for _, p := range path[:len(path)-1] {
 		switch v := o.(type) {
@@ -86,7 +85,6 @@ func remove(o map[string]any, path []string) bool {
 	return false
 }
 
-// set replaces a field and reports whether its value differs.
 func set(o map[string]any, path []string, value any) bool {
 	v, ok := parent(o, path).(map[string]any)
 	last := path[len(path)-1]
@@ -97,7 +95,7 @@ func set(o map[string]any, path []string, value any) bool {
 	return true
 }
 
-// required are values of fields that validation asks for; other fields become a short text.
+// required are values of fields that validation requires; other fields become a short text.
 var required = map[string]any{
 	"rules": []any{map[string]any{"verbs": []any{"get"}, "apiGroups": []any{""}, "resources": []any{"pods"}}},
 	"port":  json.Number("80"), "storage": "1Gi", "nodeSelectorTerms": nil, "capacity": map[string]any{"storage": "1Gi"},
@@ -108,7 +106,6 @@ var required = map[string]any{
 	"maxReplicas": json.Number("3"), "addressType": "IPv4", "addresses": []any{"10.1.2.3"}, "topologyKey": "a.example/b",
 }
 
-// setMissing sets a field that is required and absent.
 func setMissing(o map[string]any, path []string) bool {
 	v, ok := parent(o, path).(map[string]any)
 	last := path[len(path)-1]
@@ -128,7 +125,6 @@ func setMissing(o map[string]any, path []string) bool {
 	return true
 }
 
-// clone copies JSON.
 func clone(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -14,7 +14,7 @@ var oddTexts = []string{
 	"@", "@member1", "web@member1", "shop@member2", "x@y@member3", "é", "e\u0301", "ﬀ", "\u202eabc", "\u00ad", "=", "<<",
 }
 
-// Text returns a random text: plain, odd, or odd parts in a row.
+// Text returns a random text: plain, odd, or a mixture.
 func (s *Source) Text() string {
 	switch s.IntN(4) {
 	case 0:

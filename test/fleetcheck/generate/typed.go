@@ -37,11 +37,11 @@ func (s *Source) Typed(gvk schema.GroupVersionKind) (map[string]any, error) {
 	return o, nil
 }
 
-// htmlEscape matches the escapes of <, > and &, which the fleet writes as they are. The API server compares the bytes
-// of a ControllerRevision's data with its own form, which has the escapes, and refuses the next patch.
+// htmlEscape matches the escapes of <, > and &, which the fleet does not write. The API server compares the bytes of a
+// ControllerRevision's data with its own form, which has the escapes, and refuses the next patch.
 var htmlEscape = regexp.MustCompile(`\\u00(3c|3e|26)`)
 
-// filler returns a Filler with values that API servers accept more often than those of any bits.
+// filler returns a Filler with values that API servers often accept.
 func (s *Source) filler() *randfill.Filler {
 	nilChance := []float64{0.5, 0.7, 0.8, 0.9}
 	return randfill.New().RandSource(fillSource{s}).NilChance(Pick(s, nilChance)).NumElements(1, 2).Funcs(
@@ -78,8 +78,8 @@ func (s *Source) filler() *randfill.Filler {
 	)
 }
 
-// complete adds fields whose absence makes every object of a kind invalid. It removes fields that concern other
-// objects, such as an address, or a default of the whole cluster.
+// complete adds fields that every object of a kind needs. It removes fields that concern other objects, such as an
+// address, or a default of the whole cluster.
 func (s *Source) complete(o map[string]any) {
 	spec, _ := o["spec"].(map[string]any)
 	switch o["kind"] {
@@ -116,7 +116,7 @@ func (s *Source) complete(o map[string]any) {
 	}
 }
 
-// subjects returns those of a binding. Users and groups may have an @ in their names.
+// Names of users and groups may have an @.
 func (s *Source) subjects() []any {
 	subjects := []any{}
 	for range s.IntN(4) {
@@ -130,7 +130,6 @@ func (s *Source) subjects() []any {
 	return subjects
 }
 
-// completePod gives a pod, or a template, one container beside its random fields.
 func completePod(pod map[string]any, restart string) {
 	pod["metadata"] = withLabel(pod["metadata"])
 	spec := ensure(pod, "spec")
@@ -145,7 +144,6 @@ func completePod(pod map[string]any, restart string) {
 	}
 }
 
-// withLabel returns metadata with the label that selectors of workloads name.
 func withLabel(metadata any) map[string]any {
 	m, _ := metadata.(map[string]any)
 	if m == nil {
@@ -156,7 +154,6 @@ func withLabel(metadata any) map[string]any {
 	return m
 }
 
-// ensure returns the object in a field, and creates it where there is none.
 func ensure(o map[string]any, field string) map[string]any {
 	inner, ok := o[field].(map[string]any)
 	if !ok {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// oddKeys are keys of objects that a parser may confuse with the fields that it looks for.
+// oddKeys are keys of objects that a parser may confuse with known fields.
 var oddKeys = []string{
 	"kind", "apiVersion", "metadata", "name", "namespace", "items", "annotations", "status", "Kind",
 	"KIND", "Metadata", "\u212aind",
@@ -14,7 +14,7 @@ var oddKeys = []string{
 	"roleRef", "nodeName", "containers", "involvedObject", "scaleTargetRef", "resource.karmada.io/cached-from-cluster",
 }
 
-// oddNumbers are literals of numbers that survive only if nothing decodes them into a float of less precision.
+// oddNumbers are literals of numbers that change if they are decoded into a float.
 var oddNumbers = []string{
 	"0", "-1", "1.5", "1e3", "9007199254740993", "9223372036854775807", "-9223372036854775808", "1e21",
 	"1.0", "0.1", "1e-7",
@@ -65,7 +65,6 @@ func (s *Source) key() string {
 	return s.Label()
 }
 
-// nested returns a value that is nested as deep as that.
 func (s *Source) nested(depth int) any {
 	var value any = s.Text()
 	for i := range depth {
@@ -115,7 +114,7 @@ func (s *Source) Custom(apiVersion, kind string) map[string]any {
 	return o
 }
 
-// Forge gives an object of a member the annotation by which the fleet names an object's cluster.
+// Forge adds the annotation by which the fleet names an object's cluster.
 func (s *Source) Forge(o map[string]any) {
 	annotations := ensure(ensure(o, "metadata"), "annotations")
 	annotations["resource.karmada.io/cached-from-cluster"] = Pick(s, []string{"member1", "member2", "none", ""})
@@ -174,7 +173,7 @@ func Annotate(o map[string]any, key, value string) {
 	ensure(ensure(o, "metadata"), "annotations")[key] = value
 }
 
-// Change changes an object that was read: its labels and annotations, and any field of a custom resource.
+// Change changes labels and annotations, and any field of a custom resource.
 func (s *Source) Change(o map[string]any, isCustom bool) {
 	Annotate(o, "changed", s.Text())
 	ensure(ensure(o, "metadata"), "labels")["group"] = Pick(s, []string{"a", "b", "c"})

@@ -1,12 +1,9 @@
-// Package crilog writes and reads container logs in the CRI format, which kubelets and log collectors share. Each line
-// of output is one line of the log:
+// Package crilog writes and reads container logs in the CRI format. Each line of output is one line of the log:
 //
 //	2006-01-02T15:04:05.000000000Z stdout F the line
 //
-// F means full. P (partial) means that the line continues in the next entry, because it is long or because the output
-// ended without a newline. Output of any bytes is read back unchanged.
-//
-// The same process writes and follows a File, so that no file watch is needed.
+// F means full. P (partial) means that the line continues in the next entry. Output of any bytes is read back
+// unchanged. The same process writes and follows a File, so that no file watch is needed.
 package crilog
 
 import (
@@ -23,7 +20,6 @@ const (
 )
 
 const (
-	// timeFormat is RFC 3339 with all nine digits, like the kubelet's.
 	timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 	tagFull    = "F"
 	tagPartial = "P"
@@ -33,7 +29,6 @@ const (
 
 var errMalformed = errors.New("not a CRI log entry")
 
-// entry is one line of a log file.
 type entry struct {
 	time    time.Time
 	stream  string
@@ -41,7 +36,6 @@ type entry struct {
 	content []byte // without the newline of a full line
 }
 
-// appendTo appends the entry in the CRI format.
 func (e entry) appendTo(b []byte) []byte {
 	b = e.time.UTC().AppendFormat(b, timeFormat)
 	b = append(b, ' ')
@@ -57,7 +51,6 @@ func (e entry) appendTo(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// parse reads one entry with its newline. The content refers to line.
 func parse(line []byte) (entry, error) {
 	line, ok := bytes.CutSuffix(line, []byte{'\n'})
 	fields := bytes.SplitN(line, []byte{' '}, 4)
@@ -82,7 +75,6 @@ func parse(line []byte) (entry, error) {
 	return e, nil
 }
 
-// output returns the output that the entry represents.
 func (e entry) output() []byte {
 	if e.partial {
 		return e.content
@@ -90,13 +82,11 @@ func (e entry) output() []byte {
 	return append(e.content[:len(e.content):len(e.content)], '\n')
 }
 
-// splitter converts output to entries as it arrives.
 type splitter struct {
 	stream string
 	line   []byte // an incomplete line, at most maxContent
 }
 
-// appendTo appends the entries that p completes.
 func (s *splitter) appendTo(b []byte, now time.Time, p []byte) []byte {
 	for len(p) > 0 {
 		line, rest, ended := bytes.Cut(p, []byte{'\n'})
@@ -112,7 +102,6 @@ func (s *splitter) appendTo(b []byte, now time.Time, p []byte) []byte {
 	return b
 }
 
-// flush appends an entry with the incomplete line.
 func (s *splitter) flush(b []byte, now time.Time, partial bool) []byte {
 	b = entry{time: now, stream: s.stream, partial: partial, content: s.line}.appendTo(b)
 	s.line = s.line[:0]

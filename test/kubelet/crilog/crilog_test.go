@@ -70,7 +70,6 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzOutputSurvives writes bytes in two pieces and reads the same bytes back.
 func FuzzOutputSurvives(f *testing.F) {
 	f.Add([]byte("hello\nworld"), 3)
 	f.Add([]byte("\r\n\x00\xff \n\n"), 2)
@@ -255,7 +254,7 @@ func TestFollowEndsWithContext(t *testing.T) {
 	}
 }
 
-// TestFollowUnderLoad: a follower misses nothing that is written concurrently.
+// TestFollowUnderLoad: a follower must miss nothing that is written concurrently.
 func TestFollowUnderLoad(t *testing.T) {
 	f := newFile(t)
 	const lines = 20_000

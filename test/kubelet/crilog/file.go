@@ -60,8 +60,7 @@ func (f *File) append(entries []byte) error {
 	return err
 }
 
-// state reports whether the log has ended. It returns a channel that is closed when there is more to read, or when the
-// log ends.
+// changed is closed when there is more to read, or when the log ends.
 func (f *File) state() (ended bool, changed <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,7 +79,6 @@ func (f *File) Writer(stream string) *Writer {
 	return &Writer{file: f, splitter: splitter{stream: stream}}
 }
 
-// Write implements io.Writer.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.buffer = w.splitter.appendTo(w.buffer[:0], time.Now(), p)
 	if err := w.file.append(w.buffer); err != nil {
@@ -99,18 +97,12 @@ func (w *Writer) Close() error {
 
 // Options select the output of Copy. The zero value selects the whole present log.
 type Options struct {
-	// Follow waits for more until the log ends.
-	Follow bool
-	// Timestamps adds the time before each line.
-	Timestamps bool
-	// Since omits older entries.
-	Since time.Time
-	// Tail is the number of entries at the end to start with; nil means all.
-	Tail *int64
-	// Limit is the maximum number of bytes; nil means no limit.
-	Limit *int64
-	// Stream selects Stdout or Stderr; empty means both.
-	Stream string
+	Follow     bool      // waits for more until the log ends
+	Timestamps bool      // adds the time before each line
+	Since      time.Time // omits older entries
+	Tail       *int64    // number of entries at the end to start with; nil means all
+	Limit      *int64    // maximum number of bytes; nil means no limit
+	Stream     string    // Stdout or Stderr; empty means both
 }
 
 // Copy writes the log to w as the container wrote it, and calls flush before it waits for more. It ends with the log,
@@ -149,7 +141,6 @@ func (f *File) Copy(ctx context.Context, w io.Writer, flush func(), o Options) e
 	}
 }
 
-// copier copies the entries of a log file.
 type copier struct {
 	r           *bufio.Reader
 	w           io.Writer
@@ -180,7 +171,6 @@ func (c *copier) copyEntries() error {
 	}
 }
 
-// write writes an entry, unless the options omit it.
 func (c *copier) write(e entry) error {
 	if e.time.Before(c.options.Since) || c.options.Stream != "" && c.options.Stream != e.stream {
 		return nil
@@ -194,7 +184,6 @@ func (c *copier) write(e entry) error {
 	return err
 }
 
-// seekTail seeks to the first of the last n entries.
 func seekTail(file *os.File, n int64) error {
 	end, err := file.Seek(0, io.SeekEnd)
 	if err != nil || n <= 0 {

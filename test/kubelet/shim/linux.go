@@ -17,7 +17,6 @@ func sysProcAttr(tty bool) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Setctty: tty, Pdeathsig: syscall.SIGKILL}
 }
 
-// targets returns all descendants of the shim.
 func (k *keeper) targets() []int {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	children := make(map[int][]int, len(stats))

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// killInterval is the pause between two rounds of killing. A process may fork while it is being killed.
+// A process may fork while it is being killed.
 const killInterval = 5 * time.Millisecond
 
-// Invoked reports whether this process was started as a shim. A program that uses Start must call it first in main (a
-// test in TestMain) and then exit with Main's code.
+// Invoked reports whether this process is a shim. A program that uses Start must call it first in main (a test in
+// TestMain) and then exit with Main's code.
 func Invoked() bool { return os.Args[0] == processName }
 
 // Main runs the shim. It returns when all of its processes have ended.
@@ -69,7 +69,6 @@ func run() error {
 	return err
 }
 
-// keeper starts, observes and kills a container's processes.
 type keeper struct {
 	socket *fileReceiver
 	mu     sync.Mutex // guards the following: "started" must be sent before "exited"
@@ -77,7 +76,6 @@ type keeper struct {
 	mine   map[int]bool // processes that the kubelet requested, without their descendants
 }
 
-// serve handles the kubelet's requests until the socket is closed.
 func (k *keeper) serve() error {
 	requests := json.NewDecoder(k.socket)
 	for {
@@ -142,7 +140,6 @@ func (k *keeper) signal(pid int, signal syscall.Signal) {
 	}
 }
 
-// reap collects all children that have ended, and reports whether children are left.
 func (k *keeper) reap() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -181,7 +178,6 @@ func (k *keeper) killAll() {
 	}
 }
 
-// fileReceiver reads a socket and keeps the files that arrive with the bytes.
 type fileReceiver struct {
 	conn  *net.UnixConn
 	files []*os.File
@@ -209,7 +205,6 @@ func (r *fileReceiver) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next returns the first n files that were received, and removes them.
 func (r *fileReceiver) next(n int) ([]*os.File, error) {
 	if len(r.files) < n {
 		return nil, fmt.Errorf("a start request came with %d files instead of %d", len(r.files), n)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestKubeletDiesUnread: the shim survives a kubelet that dies before it has read the shim's data. Otherwise the
-// container would not be killed. The socket is then reset, and Go's read returns -1 bytes.
+// TestKubeletDiesUnread: if the kubelet dies before it has read all data, Go's read returns -1 bytes. The container
+// must still be killed.
 func TestKubeletDiesUnread(t *testing.T) {
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {

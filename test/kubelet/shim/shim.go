@@ -1,16 +1,15 @@
 // Package shim manages the processes of one container.
 //
-// A shim is a small process between the kubelet and a container's processes. It is the same program, started under
-// another name. It starts processes on request and reports their results to the kubelet. It adopts every orphaned
-// descendant. When the kubelet closes the connection or dies, the shim kills all of them and exits.
+// A shim is this program, started under another name, between the kubelet and a container's processes. It starts
+// processes on request, reports their results, and adopts every orphaned descendant. When the kubelet closes the
+// connection or dies, the shim kills all of them and exits.
 //
 // Invariants:
 //   - No process of a container outlives the container or the kubelet, even after SIGKILL.
-//   - A process that is started later (kubectl exec) belongs to the container, too. Its background processes live until
-//     the container ends.
+//   - Processes of kubectl exec belong to the container, too. Their background processes end with it.
 //
-// The two sides exchange JSON over a socket pair. The files for a new process's stdin, stdout and stderr are sent with
-// the request. It works on Linux only.
+// Both sides exchange JSON over a socket pair. Requests contain the files for a process's stdin, stdout and stderr. It
+// works on Linux only.
 package shim
 
 import (
@@ -26,10 +25,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processName is the name (argv[0]) of a program that is a shim.
 const processName = "container-shim"
 
-// socketFD is the shim's end of the socket pair.
 const socketFD = 3
 
 // killedCode is the exit code after SIGKILL, as in container runtimes.
@@ -40,14 +37,10 @@ var ErrGone = errors.New("the container's processes have ended")
 
 // Command describes one process.
 type Command struct {
-	// Argv is the program, which is searched in the container's PATH, and its arguments. It needs at least one element.
-	Argv []string `json:"argv"`
-	// Dir is the working directory; empty means the container's.
-	Dir string `json:"dir,omitempty"`
-	// Env is added to the container's environment, as NAME=value.
-	Env []string `json:"env,omitempty"`
-	// TTY means that stdin is a terminal, which becomes the process's controlling terminal.
-	TTY bool `json:"tty,omitempty"`
+	Argv []string `json:"argv"`          // program, searched in the container's PATH, and its arguments
+	Dir  string   `json:"dir,omitempty"` // working directory; empty means the container's
+	Env  []string `json:"env,omitempty"` // added to the container's environment, as NAME=value
+	TTY  bool     `json:"tty,omitempty"` // stdin becomes the controlling terminal
 }
 
 type request struct {
@@ -85,8 +78,8 @@ type Process struct {
 	code int
 }
 
-// Start starts a shim whose processes have the working directory dir and the environment env. The label is visible in
-// process listings. The caller must call Close to release its resources.
+// Start starts a shim whose processes have the given directory and environment. The label is visible in process
+// listings. The caller must call Close.
 func Start(label, dir string, env []string) (*Shim, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -130,8 +123,7 @@ func socketPair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "shim"), os.NewFile(uintptr(fds[1]), "kubelet"), nil
 }
 
-// Run starts a process with the given files as stdin, stdout and stderr. The caller may close them after Run has
-// returned.
+// Run starts a process with the given files, which the caller may close after Run has returned.
 func (s *Shim) Run(command Command, stdin, stdout, stderr *os.File) (*Process, error) {
 	// Fd also makes the files blocking, as the new process expects.
 	rights := syscall.UnixRights(int(stdin.Fd()), int(stdout.Fd()), int(stderr.Fd()))

@@ -1,11 +1,10 @@
-// Package credential stores, exchanges and renews an agent's credential.
-//
-// Several agents of one cluster may share a [Store]. [Credential.Current] reads it before each use.
+// Package credential stores, exchanges and renews an agent's credential. Several agents of one cluster may share a
+// [Store].
 //
 // Invariants:
-//   - Private keys are created and stored in the agent's cluster, and never sent.
-//   - Each credential is exchanged once, for a key that was stored before. So a crash at any time loses nothing. Two
-//     agents never exchange one credential for two keys, which the gateway would consider a theft.
+//   - Private keys never leave the agent's cluster.
+//   - The key of an exchange is stored before the exchange, so a crash at any time loses nothing.
+//   - Agents never exchange one credential for two keys. The gateway would report a theft.
 package credential
 
 import (
@@ -25,17 +24,15 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// A credential is renewed after half of its lifetime. Failed attempts are repeated until its end.
 const (
 	callTimeout = 15 * time.Second
 	retry       = time.Minute
 	minRetry    = time.Second
 	maxToken    = 16 << 10 // bytes
-	// races bounds the attempts to write a state that other agents change.
-	races = 5
+	races       = 5
 )
 
-// Credential is what an agent authenticates with. It is safe for concurrent use.
+// Credential is an agent's credential. It is safe for concurrent use.
 type Credential struct {
 	Store   Store
 	Cluster string
@@ -44,14 +41,14 @@ type Credential struct {
 	Log     *slog.Logger
 	Now     func() time.Time // nil means time.Now
 
-	// renewing is locked while the state is read and changed, for some callTimeouts at most.
+	// renewing serializes Renew, which reads and replaces the state.
 	renewing sync.Mutex
 
 	mu      sync.Mutex
 	current possession.Credential // without a token before the first exchange
 	renewal time.Time             // of current
-	// isNewest is false while the gateway may have exchanged current, by an agent that could not store the result. To
-	// connect with current would look like a theft then.
+	// isNewest is false while the gateway may have exchanged current and no agent stored the result. Connecting with
+	// current would then look like a theft.
 	isNewest bool
 	refused  string // digest of a bootstrap credential that the gateway has refused
 }
@@ -63,8 +60,8 @@ func (c *Credential) now() time.Time {
 	return c.Now()
 }
 
-// Current returns the credential to connect with, and exchanges or renews the stored one if that is due. It returns
-// an error while the gateway may have exchanged the last known credential.
+// Current returns the credential to connect with. It first exchanges or renews the stored one if that is due. It
+// returns an error while the gateway may have exchanged the last known credential.
 func (c *Credential) Current(ctx context.Context) (possession.Credential, error) {
 	err := c.Renew(ctx)
 	c.mu.Lock()
@@ -99,7 +96,6 @@ func (c *Credential) Run(ctx context.Context) {
 	}
 }
 
-// life returns the lifetime of the current credential, or 0 without one.
 func (c *Credential) life() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,15 +117,13 @@ func life(v secrets.Value) (begin, end time.Time, err error) {
 	return claims.IssuedAt.Time(), claims.Expiry.Time(), nil
 }
 
-// exchange is a token that must be exchanged for the next one.
 type exchange struct {
 	with possession.Credential
 	from string // State.From of the result
 }
 
-// Renew reads the store, and exchanges the credential in it if it is due. A bootstrap credential is always due. Another
-// credential is due after half of its lifetime. Renew completes an exchange that another agent, or this one before a
-// crash, has started.
+// Renew exchanges the stored credential if it is due: a bootstrap credential at once, others after half of their
+// lifetime. It completes an exchange that another agent, or this one before a crash, has started.
 func (c *Credential) Renew(ctx context.Context) error {
 	c.renewing.Lock()
 	defer c.renewing.Unlock()
@@ -142,7 +136,7 @@ func (c *Credential) Renew(ctx context.Context) error {
 	return ErrChanged
 }
 
-// renewOnce is one attempt of Renew. It returns ErrChanged if another agent has written meanwhile.
+// renewOnce returns ErrChanged if another agent has written meanwhile.
 func (c *Credential) renewOnce(ctx context.Context) error {
 	stored, err := c.load(ctx)
 	if err != nil {
@@ -213,8 +207,8 @@ func (c *Credential) refuse(bootstrap secrets.Value) {
 	c.refused = digest(bootstrap)
 }
 
-// load reads the store, and makes the stored credential the current one. No agent renews a credential in the first half
-// of its lifetime. Then the current one is the newest, even if the store cannot be read.
+// load makes the stored credential the current one. No agent renews a credential in the first half of its lifetime. The
+// current one is then the newest, even if the store cannot be read.
 func (c *Credential) load(ctx context.Context) (Stored, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -240,7 +234,6 @@ func (c *Credential) save(ctx context.Context, old Stored, s State) error {
 	return nil
 }
 
-// adopt makes a state's credential the current one.
 func (c *Credential) adopt(s State) error {
 	begin, end, err := life(s.Token)
 	if err != nil {
@@ -257,10 +250,9 @@ func (c *Credential) adopt(s State) error {
 	return nil
 }
 
-// errRefused means that the gateway does not accept a credential.
 var errRefused = errors.New("the credential is refused")
 
-// requestToken exchanges a credential for one that is bound to the key next, of which the gateway sees the public part.
+// requestToken exchanges a credential for one that is bound to next. The gateway receives only the public key.
 func (c *Credential) requestToken(
 	ctx context.Context, with possession.Credential, next secrets.Value,
 ) (secrets.Value, error) {

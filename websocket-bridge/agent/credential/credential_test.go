@@ -35,7 +35,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// bridge returns a credential to every caller, without verifying the caller's one. Agents look only at the lifetime.
+// bridge returns a credential to every caller without verifying the caller's one. Agents read only the lifetime.
 type bridge struct {
 	*httptest.Server
 	t      *testing.T
@@ -62,7 +62,6 @@ func newBridge(t *testing.T, life time.Duration) *bridge {
 	return b
 }
 
-// give returns a new credential that is valid for life from begin on.
 func (b *bridge) give(begin time.Time, life time.Duration) secrets.Value {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +75,6 @@ func (b *bridge) give(begin time.Time, life time.Duration) secrets.Value {
 	return b.given[len(b.given)-1]
 }
 
-// number returns the index of an issued credential, or -1.
 func (b *bridge) number(v secrets.Value) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,7 +86,6 @@ func (b *bridge) number(v secrets.Value) int {
 	return -1
 }
 
-// agent returns a credential with the store. run renews it until the test ends.
 func (b *bridge) agent(store credential.Store) (c *credential.Credential, run func()) {
 	b.t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -103,7 +100,6 @@ func (b *bridge) agent(store credential.Store) (c *credential.Credential, run fu
 	}
 }
 
-// file returns a File with a bootstrap credential.
 func (b *bridge) file(begin time.Time, life time.Duration) credential.File {
 	b.t.Helper()
 	f := credential.File(filepath.Join(b.t.TempDir(), "credential"))
@@ -118,7 +114,6 @@ func (b *bridge) write(f credential.File, v secrets.Value) {
 	}
 }
 
-// stored returns the number of the stored credential.
 func (b *bridge) stored(f credential.File) int {
 	b.t.Helper()
 	s, err := f.Load(b.t.Context())
@@ -128,8 +123,6 @@ func (b *bridge) stored(f credential.File) int {
 	return b.number(s.State.Token)
 }
 
-// TestRun: an agent exchanges a bootstrap credential at once, and its successors after half of their lifetime. It
-// stores each one.
 func TestRun(t *testing.T) {
 	b := newBridge(t, 4*time.Second)
 	file := b.file(time.Now(), time.Hour)
@@ -185,8 +178,8 @@ func TestKeyNeverLeaves(t *testing.T) {
 	}
 }
 
-// TestStoredLater: a renewed credential that could not be stored is stored as soon as possible, not only with the next
-// renewal. Until then the agent connects with it.
+// TestStoredLater: a renewed credential that could not be stored must not wait for the next renewal. Until then the
+// agent connects with it.
 func TestStoredLater(t *testing.T) {
 	b := newBridge(t, 24*time.Hour) // the next renewal is long after this test
 	store := &broken{File: b.file(time.Now(), time.Hour)}
@@ -201,8 +194,8 @@ func TestStoredLater(t *testing.T) {
 	waittest.Until(t, "one is stored", func() bool { return b.stored(store.File) >= 1 })
 }
 
-// TestUnreadableStore: the API server of the member fails for a while. In the first half of the credential's lifetime
-// the agent connects with the last one. Later another agent may have renewed it, and the gateway would report a theft.
+// TestUnreadableStore: the agent connects without its store in the first half of the lifetime. Later another agent may
+// have renewed the credential, and the gateway would report a theft.
 func TestUnreadableStore(t *testing.T) {
 	b := newBridge(t, 24*time.Hour)
 	store := &broken{File: b.file(time.Now(), time.Hour)}
@@ -223,7 +216,7 @@ func TestUnreadableStore(t *testing.T) {
 	}
 }
 
-// TestLongResponseIsRefused: a response that is too long, such as a page of a proxy, must not become a part of a token.
+// TestLongResponseIsRefused: a truncated page of a proxy must not become part of a token.
 func TestLongResponseIsRefused(t *testing.T) {
 	b := newBridge(t, time.Hour)
 	long := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -237,8 +230,8 @@ func TestLongResponseIsRefused(t *testing.T) {
 	}
 }
 
-// TestManifestIsAppliedAgain: a GitOps controller applies the manifest whenever it likes. If the same one made the
-// agents exchange its credential again, the gateway would report a theft. Another one is that of a new join.
+// TestManifestIsAppliedAgain: a GitOps controller applies the manifest at any time. Exchanging its credential again
+// would look like a theft.
 func TestManifestIsAppliedAgain(t *testing.T) {
 	b := newBridge(t, 24*time.Hour)
 	file := b.file(time.Now(), time.Hour)
@@ -268,7 +261,6 @@ func TestManifestIsAppliedAgain(t *testing.T) {
 	}
 }
 
-// broken is a Store with a limited number of writes. While it is dark it cannot be read.
 type broken struct {
 	credential.File
 	most atomic.Int64

@@ -23,35 +23,34 @@ import (
 
 // Stored is the content of a Store.
 type Stored struct {
-	// Bootstrap is the credential that clusterpass cluster join --pull made. Agents never write it.
+	// Bootstrap is from clusterpass cluster join --pull. Agents never write it.
 	Bootstrap secrets.Value
 	State     State
 
 	version string // of State
 }
 
-// State is the part of a Store that the agents of a cluster write.
+// State is the part of a Store that agents write.
 type State struct {
 	From  string        // digest of the Bootstrap that Token descends from
 	Token secrets.Value // the credential to connect with; empty before the first exchange
 	Key   secrets.Value // PEM; Token is bound to it
-	// Next is the key that the next credential is bound to. It is stored before the exchange, so that all agents of the
-	// cluster, and one that has crashed, make the same exchange. It belongs to the token with the digest For.
+	// Next is the key of the next credential of the token with the digest For. It is stored before the exchange, so that
+	// all agents, also after a crash, make the same exchange.
 	Next secrets.Value
 	For  string
 }
 
-// hasBegun reports whether an exchange of Token has started.
 func (s State) hasBegun() bool { return s.For == digest(s.Token) && len(s.Next.Reveal()) > 0 }
 
 // Store keeps a credential beyond the end of a process. Several agents of one cluster may share it.
 type Store interface {
 	Load(ctx context.Context) (Stored, error)
-	// Save replaces the State that old has. It returns ErrChanged if another agent has written meanwhile.
+	// Save replaces old.State. It returns ErrChanged if another agent has written meanwhile.
 	Save(ctx context.Context, old Stored, s State) error
 }
 
-// ErrChanged is the error of Store.Save for a State that has changed since it was loaded.
+// ErrChanged means that a State has changed since it was loaded.
 var ErrChanged = errors.New("another agent has written meanwhile")
 
 // stateJSON is the stored form of State. secrets.Value never marshals its content.
@@ -82,11 +81,10 @@ func digest(v secrets.Value) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// File is a Store: the path of a file with the bootstrap credential. The state is beside it, in a file with
-// StateSuffix.
+// File is a Store. It is the path of the bootstrap credential. The state is in the file with StateSuffix.
 type File string
 
-// StateSuffix ends the name of the file with the state of a File.
+// StateSuffix is appended to a File to get the path of its state.
 const StateSuffix = ".state"
 
 // Load implements Store.
@@ -105,7 +103,7 @@ func (f File) Load(context.Context) (Stored, error) {
 
 func trimmed(data []byte) secrets.Value { return secrets.NewValue(bytes.TrimSpace(data)) }
 
-// Save implements Store. The processes that share the file exclude each other by a lock.
+// Save implements Store. A lock file excludes other processes.
 func (f File) Save(ctx context.Context, old Stored, s State) error {
 	root, err := os.OpenRoot(filepath.Dir(string(f)))
 	if err != nil {
@@ -150,7 +148,7 @@ func replace(root *os.Root, name string, data []byte) error {
 	return filelock.SyncDir(root, ".")
 }
 
-// The keys of a Secret.
+// Keys of a Secret's data.
 const (
 	BootstrapKey = "token"
 	StateKey     = "credential.json"
@@ -159,7 +157,7 @@ const (
 // fieldManager owns StateKey alone. Agents of earlier versions own BootstrapKey by another name, which must stay.
 const fieldManager = "clusterpass-agent-credential"
 
-// Secret is a Store: a Secret of the agent's cluster, which must exist.
+// Secret is a Store. The Secret must exist.
 type Secret struct {
 	Client          typed.SecretsGetter
 	Namespace, Name string

@@ -1,7 +1,7 @@
 // Package links keeps an agent connected to every replica of the bridge behind a load balancer.
 //
 // Invariants:
-//   - A missing connection is replaced within a second, and then with growing, random pauses. So agents that lost their
+//   - A missing connection is replaced within a second, and then with growing, random pauses. Agents that lost their
 //     connections together do not return together.
 //   - A replica that announces its shutdown is replaced before it ends.
 package links
@@ -33,7 +33,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
-// A missing replica is dialled after a random time below jitter. The pauses after failures double from firstPause to
+// A missing replica is dialled after a random time below jitter. Pauses after failures double from firstPause to
 // maxPause.
 const (
 	jitter      = 500 * time.Millisecond
@@ -51,7 +51,7 @@ type Config struct {
 	TLS     *tls.Config
 	// Dial connects to the gateway, like net.Dialer.DialContext. nil connects directly.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Credential returns the credential to connect with. It is called before each attempt.
+	// Credential is called before each attempt to connect.
 	Credential func(ctx context.Context) (possession.Credential, error)
 	Now        func() time.Time // clock for proofs; nil means time.Now
 
@@ -75,7 +75,6 @@ type Keeper struct {
 	replicas int
 }
 
-// link is the tunnel to one replica.
 type link struct {
 	session  *mux.Session
 	draining bool
@@ -157,7 +156,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	k.drain()
 }
 
-// wait blocks for d, or until something changes, which it reports.
+// wait blocks for d, or until something changes.
 func (k *Keeper) wait(ctx context.Context, d time.Duration) (changed bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -193,13 +192,10 @@ func (k *Keeper) enough() bool {
 // errHave means that the load balancer chose a replica that is already connected.
 var errHave = errors.New("connected already")
 
-// errUnauthorized means that the bridge rejects the credential.
 var errUnauthorized = errors.New("the credential is refused")
 
-// errNoCredential means that there is no valid credential at the moment.
 var errNoCredential = errors.New("no credential")
 
-// authenticate returns the headers that authenticate the agent.
 func (k *Keeper) authenticate(ctx context.Context) (http.Header, error) {
 	c, err := k.cfg.Credential(ctx)
 	if err != nil {
@@ -208,7 +204,6 @@ func (k *Keeper) authenticate(ctx context.Context) (http.Header, error) {
 	return c.Header(possession.Connect, "", k.cfg.Now())
 }
 
-// dial connects to one more replica.
 func (k *Keeper) dial(ctx context.Context) error {
 	header, err := k.authenticate(ctx) // it has its own deadlines
 	if err != nil {
@@ -279,7 +274,6 @@ func explain(resp *http.Response, err error) error {
 	return fmt.Errorf("%s: %w", resp.Status, err)
 }
 
-// serve serves the requests that arrive through a link until it ends.
 func (k *Keeper) serve(replica string, l *link) {
 	srv := &http.Server{
 		ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10,
@@ -307,7 +301,6 @@ func (k *Keeper) serve(replica string, l *link) {
 	k.notify()
 }
 
-// present responds with the current credential and its proof.
 func (k *Keeper) present(w http.ResponseWriter, r *http.Request) {
 	c, err := k.cfg.Credential(r.Context())
 	text := string(c.Token.Reveal())
@@ -324,7 +317,6 @@ func (k *Keeper) present(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, text)
 }
 
-// announced processes an announcement of a replica.
 func (k *Keeper) announced(w http.ResponseWriter, r *http.Request, l *link) {
 	var a agentserver.Announcement
 	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<10)).Decode(&a); err != nil {

@@ -20,8 +20,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestPauses: an unreachable bridge is dialled within half a second. Then the pauses double up to 10 s, half of which
-// is random, so that agents do not synchronize.
+// TestPauses: agents that lose a bridge together must not dial it together, so half of each pause is random.
 func TestPauses(t *testing.T) {
 	most := []time.Duration{
 		500 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second,

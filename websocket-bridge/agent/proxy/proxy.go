@@ -1,8 +1,8 @@
 // Package proxy connects an agent to the gateway, directly or through the proxy in its environment.
 //
 // Invariants:
-//   - A proxy sees only the gateway's host name and encrypted TLS traffic.
-//   - The size of its response and the time for it are limited. The connection is used only after a 2xx response.
+//   - A proxy receives only the gateway's host name and encrypted TLS traffic.
+//   - The size and the time of a proxy's response are limited. Only a 2xx response makes the connection usable.
 //   - Errors contain instructions, but never the user or password of the proxy.
 package proxy
 
@@ -25,7 +25,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/tunnel"
 )
 
-// timeout is the deadline of connecting. http.Transport does not pass on the deadline of its request.
+// timeout bounds connecting, because http.Transport does not pass on the deadline of its request.
 const timeout = 15 * time.Second
 
 // Dialer connects to the gateway. It is safe for concurrent use. Create it with New.
@@ -35,8 +35,7 @@ type Dialer struct {
 	proxyFor func(*url.URL) (*url.URL, error)
 }
 
-// New returns a Dialer for env, usually from httpproxy.FromEnvironment. It returns an error for an invalid proxy, which
-// httpproxy would ignore.
+// New returns a Dialer for env. It returns an error for an invalid proxy, which httpproxy would ignore.
 func New(env *httpproxy.Config) (*Dialer, error) {
 	d := &Dialer{proxyFor: env.ProxyFunc()}
 	if env.HTTPSProxy == "" {
@@ -78,7 +77,6 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return conn, nil
 }
 
-// connect connects to an address through an HTTP proxy.
 func (d *Dialer) connect(ctx context.Context, via *url.URL, address string) (net.Conn, error) {
 	port := via.Port()
 	if port == "" {
@@ -125,7 +123,6 @@ func sendConnect(ctx context.Context, conn net.Conn, via *url.URL, address strin
 	return err
 }
 
-// refusal returns an error that explains a proxy's refusal.
 func refusal(resp *http.Response, via *url.URL, address string) error {
 	switch {
 	case resp.StatusCode != http.StatusProxyAuthRequired:

@@ -26,10 +26,9 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// gateway is the address of a TLS server that only proxies can resolve. Its name is in the certificate of httptest.
+// Only proxies can resolve this name. It is in the certificate of httptest.
 const gateway = "example.com:443"
 
-// world is a gateway that counts its requests.
 type world struct {
 	*httptest.Server
 	roots *x509.CertPool
@@ -46,7 +45,6 @@ func newWorld(t *testing.T) *world {
 	return &world{srv, roots}
 }
 
-// get sends a request to the gateway like an agent with the environment env.
 func (w *world) get(ctx context.Context, env httpproxy.Config) (string, error) {
 	d, err := proxy.New(&env)
 	if err != nil {
@@ -69,7 +67,7 @@ func (w *world) get(ctx context.Context, env httpproxy.Config) (string, error) {
 	return string(b), err
 }
 
-// squid is an HTTP proxy that connects to the gateway for any name. It requires authorization unless that is "".
+// squid connects to the gateway for any name. It requires authorization unless that is "".
 func (w *world) squid(authorization string) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		switch {
@@ -99,8 +97,8 @@ func (w *world) squid(authorization string) http.Handler {
 	})
 }
 
-// socks starts a SOCKS5 proxy (RFC 1928, 1929) and returns its address. It connects to the gateway for any name. It
-// requires the user and password unless they are "".
+// socks starts a SOCKS5 proxy (RFC 1928, 1929) and returns its address. It requires the user and password unless they
+// are "".
 func (w *world) socks(t *testing.T, user, password string) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -171,7 +169,6 @@ func (w *world) greet(conn net.Conn, user, password string) net.Conn {
 	return back
 }
 
-// TestProxy: an agent uses the proxy in its environment.
 func TestProxy(t *testing.T) {
 	w := newWorld(t)
 	open, byTLS := httptest.NewServer(w.squid("")), httptest.NewTLSServer(w.squid(""))
@@ -236,7 +233,6 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestNoProxy: a gateway in NO_PROXY is dialled directly.
 func TestNoProxy(t *testing.T) {
 	asked := false
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))

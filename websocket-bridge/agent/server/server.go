@@ -97,7 +97,7 @@ func (c *Config) store() (credential.Store, error) {
 	return &credential.Secret{Client: client, Namespace: c.Credential.Namespace, Name: c.Credential.Name}, nil
 }
 
-// handler serves probes and metrics. An agent is healthy while it runs, and ready while it is connected.
+// An agent is healthy while it runs, and ready while it is connected.
 func handler(ctx context.Context, k *links.Keeper, metrics *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })

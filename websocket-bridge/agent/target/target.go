@@ -1,5 +1,4 @@
-// Package target connects the gateway to the API server of the agent's own cluster and to configured services, and to
-// nothing else.
+// Package target connects the gateway only to the API server of the agent's own cluster and to configured services.
 package target
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
-// dialTimeout is the deadline of connecting to the API server. The bridge waits a second longer.
+// The bridge waits a second longer.
 const dialTimeout = 4 * time.Second
 
 // APIServer serves CONNECT to CLUSTER:443 with a connection to the cluster's API server, or to one of Services.

@@ -21,7 +21,6 @@ import (
 // program is how a person types this command.
 const program = "go run ./test/cluster/cmd/clusters"
 
-// callTimeout bounds a question to a keeper.
 const callTimeout = 30 * time.Second
 
 func newCommand() *cobra.Command {
@@ -82,7 +81,6 @@ func newUpCommand(set *string) *cobra.Command {
 	return c
 }
 
-// next prints the next useful commands.
 func next(cmd *cobra.Command, set string, s *cluster.Set, foreground bool) {
 	flag := ""
 	if set != "dev" {
@@ -194,7 +192,6 @@ func newListCommand() *cobra.Command {
 	}
 }
 
-// components names what does not run, if anything.
 func components(c keeper.ClusterState) string {
 	var not []string
 	for _, one := range c.Components {

@@ -14,7 +14,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/ownership"
 )
 
-// typed runs the command as if it had been typed, and returns what it printed.
 func typed(t *testing.T, args ...string) (out, progress string, err error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

@@ -15,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/ownership"
 )
 
-// guarded is set in the environment of the process that keeps; without it this process is its guard.
+// guarded is in the environment of the keeper. A process without it is the keeper's guard.
 const guarded = "CLUSTERPASS_CLUSTERS_GUARDED"
 
 func newKeepCommand() *cobra.Command {
@@ -38,7 +38,7 @@ func newKeepCommand() *cobra.Command {
 			if err := os.Unsetenv(guarded); err != nil {
 				return fmt.Errorf("clean the environment: %w", err)
 			}
-			// Client libraries log each connection that a fault breaks, which is of no use here.
+			// Client libraries log each connection that a fault breaks.
 			klog.LogToStderr(false)
 			klog.SetOutput(io.Discard)
 			return keeper.Run(cmd.Context(), os.Stdin, os.Stdout, os.Stderr)

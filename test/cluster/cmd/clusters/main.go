@@ -1,5 +1,5 @@
-// The clusters command starts real Kubernetes clusters on this machine, for the demo and for trying things out. Its
-// hidden subcommand keep is the process that keeps a set of clusters, also for tests: see test/cluster/keeper.
+// The clusters command starts real Kubernetes clusters on this machine. Its hidden subcommand keep runs
+// test/cluster/keeper.
 package main
 
 import (
@@ -29,7 +29,6 @@ func run(ctx context.Context) error {
 	return newCommand().ExecuteContext(ctx)
 }
 
-// exitCode is another process's exit code that becomes this one's.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }

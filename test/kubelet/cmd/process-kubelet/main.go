@@ -1,5 +1,5 @@
-// Command process-kubelet is a node of a Kubernetes cluster that runs the containers of its pods as plain processes of
-// this machine, without isolation. It is for tests and demos only. See docs/development/process-kubelet.md.
+// Command process-kubelet is a node of a Kubernetes cluster that runs containers as plain processes, without isolation.
+// It is for tests and demos only. See docs/development/process-kubelet.md.
 package main
 
 import (
