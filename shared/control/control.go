@@ -155,7 +155,7 @@ func New(cfg Config) (*Server, error) {
 	if err := server.InstallAPIGroups(groups...); err != nil {
 		return nil, err
 	}
-	// PrepareRun installs OpenAPI and health checks; the server is never run. It takes longer than the rest of New, so a
+	// PrepareRun installs OpenAPI and health checks; the server is never run. It lasts longer than the rest of New, so a
 	// cold start leaves it to the first request that needs it.
 	s.prepare = sync.OnceFunc(func() { server.PrepareRun() })
 	s.handler = server.Handler
