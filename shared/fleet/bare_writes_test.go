@@ -10,23 +10,20 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// lackPod returns the handler of a member without the pod of this name.
 func lackPod(name string) http.HandlerFunc {
 	return respond(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound",`+
 		`"message":"pods \"`+name+`\" not found","details":{"name":"`+name+`","kind":"pods"},"code":404}`)
 }
 
 const (
-	barePod     = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","resourceVersion":"7"}}`
-	bareRefused = "by its name alone is refused"
-	// misplacedPod is in cluster b, and its manifest names cluster a.
+	barePod      = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","resourceVersion":"7"}}`
+	bareRefused  = "by its name alone is refused"
 	misplacedPod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x",` +
 		`"annotations":{"clusterpass.io/cluster":"a"}}}`
 	appliedManifest = `{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":` +
 		`"{\"metadata\":{\"annotations\":{\"clusterpass.io/cluster\":\"a\"}}}"}}}`
 )
 
-// bareCases are writes to a fleet of the clusters a and b, by the names of their tests.
 var bareCases = map[string]struct {
 	opts                        gatewaytest.Options
 	a, b                        string // the objects of the clusters, empty for none
@@ -86,8 +83,7 @@ var bareCases = map[string]struct {
 	"a read before a label": {b: barePod, method: "GET", path: "/x/pods/one", command: "kubectl label", code: 200},
 }
 
-// TestFleetBareWrites sends writes whose body names no cluster. If this fails, a write reaches the object of a cluster
-// that the user's manifest does not name, or a safe write is refused.
+// TestFleetBareWrites fails if a write without a cluster reaches another object than meant, or a safe one is refused.
 func TestFleetBareWrites(t *testing.T) {
 	for name, tt := range bareCases {
 		t.Run(name, func(t *testing.T) {
@@ -120,9 +116,8 @@ func TestFleetBareWrites(t *testing.T) {
 	}
 }
 
-// TestFleetBareWritesOfOneCluster deletes and prunes by bare names where registries choose one cluster. No other
-// cluster can be meant. Where registries choose several, also a kind of one of them needs its cluster. Without the
-// count by registries, Kubernetes' conformance specs fail on a fleet of one beside other clusters.
+// TestFleetBareWritesOfOneCluster fails if a bare name needs a cluster where registries choose only one. Kubernetes'
+// conformance specs would then fail on a fleet of one beside other clusters.
 func TestFleetBareWritesOfOneCluster(t *testing.T) {
 	h, m := newGateway(t, gatewaytest.Options{}), clustertest.NewMember(t, withPod("one"))
 	const pods = "/fleet/api/v1/namespaces/x/pods"
@@ -159,8 +154,7 @@ func TestFleetBareWritesOfOneCluster(t *testing.T) {
 	}
 }
 
-// TestFleetNamesForCommands checks the names that kubectl sends in its next request. If this fails, kubectl delete -l
-// is refused, or kubectl apply below /fleet/@ patches the name each time.
+// TestFleetNamesForCommands fails if kubectl delete -l is refused, or kubectl apply patches the name each time.
 func TestFleetNamesForCommands(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, withPod("one"), withPod("two"))
 	const pods = "/api/v1/namespaces/x/pods"
@@ -184,8 +178,7 @@ func TestFleetNamesForCommands(t *testing.T) {
 	}
 }
 
-// TestFleetStrictNeedsTheKind explains the 404 of a strict request. If this fails, users of strict informers do not
-// learn which registries they need.
+// TestFleetStrictNeedsTheKind fails if users of strict informers do not learn which registries they need.
 func TestFleetStrictNeedsTheKind(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("1", "x/one")),
 		refuse(404, "NotFound", "the server could not find the requested resource"))

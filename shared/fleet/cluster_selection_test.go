@@ -11,8 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetSelectedControlPlane selects clusters by name and label, for a kind that no registry covers. If this fails,
-// the request reaches the control-plane cluster.
+// TestFleetSelectedControlPlane fails if a request that selects other clusters reaches the control-plane cluster.
 func TestFleetSelectedControlPlane(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
 	members := map[string]*clustertest.Member{"a": clustertest.NewMember(t, respond(200, podList("10"))),
@@ -44,8 +43,7 @@ func TestFleetSelectedControlPlane(t *testing.T) {
 	}
 }
 
-// TestFleetPagesWithoutVersion reads a list in pages from a cluster that omits its version, and a page without a limit.
-// If this fails, the client misses objects without an error.
+// TestFleetPagesWithoutVersion fails if a client misses objects, without an error, of a cluster that omits its version.
 func TestFleetPagesWithoutVersion(t *testing.T) {
 	const before, after = `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`,
 		`{"kind":"PodList","apiVersion":"v1","items":[],"metadata":{}}`
@@ -115,8 +113,7 @@ func TestFleetPagesWithoutVersion(t *testing.T) {
 	}
 }
 
-// withPodsAndNodes returns the handler of a member with namespaced pods and cluster-scoped nodes. It passes other
-// requests to h.
+// withPodsAndNodes returns the handler of a member with pods and nodes. It passes other requests to h.
 func withPodsAndNodes(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1" {
@@ -168,8 +165,7 @@ func TestFleetNamespacedRegistryCoversNoNodes(t *testing.T) {
 		}
 	}
 	untouched(members[0], members[1])
-	// The registry covers the objects of the namespace, also in a list of all namespaces. The members' discovery decides
-	// about an unknown kind.
+	// The members' discovery decides about an unknown kind.
 	for _, path := range []string{"/pods", "/namespaces/shop/pods", "/namespaces/shop/nothing", "/nothing"} {
 		if l, _ := h.list("/fleet/api/v1"+path, nil); l.names() != "one@a one@b" {
 			t.Errorf("%s: %q", path, l.names())

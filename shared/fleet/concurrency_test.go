@@ -14,8 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// TestFleetCallsClustersInParallel fails if the fleet calls a cluster only after another has answered. Requests would
-// then need the sum of the clusters' times.
+// TestFleetCallsClustersInParallel fails if a request needs the sum of the clusters' times.
 func TestFleetCallsClustersInParallel(t *testing.T) {
 	t.Parallel() // the test waits more than it computes
 	const namespaced = "/fleet/api/v1/namespaces/x/pods"
@@ -61,8 +60,7 @@ func TestFleetCallsClustersInParallel(t *testing.T) {
 	}
 }
 
-// TestFleetDiscoveryIsCachedByCaller fails if each discovery request of a caller calls all clusters. It also fails if
-// another caller gets results that were cached for the first.
+// TestFleetDiscoveryIsCachedByCaller fails if discovery of a caller is not cached, or if another caller gets it.
 func TestFleetDiscoveryIsCachedByCaller(t *testing.T) {
 	// Each caller sees another resource, as if discovery depended on the rights in the cluster.
 	perCaller := func(w http.ResponseWriter, r *http.Request) {
@@ -109,8 +107,7 @@ func TestFleetDiscoveryIsCachedByCaller(t *testing.T) {
 	}
 }
 
-// TestFleetDiscoveryIsShared fails if concurrent discovery requests of one caller each call all clusters. It also fails
-// if the others get an error when the first of them is canceled.
+// TestFleetDiscoveryIsShared fails if concurrent discovery calls clusters repeatedly, or ends with the first request.
 func TestFleetDiscoveryIsShared(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	const concurrent = 8

@@ -11,8 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetSkipsUnidentifiable has clusters to which the caller's identity cannot be conveyed. If this fails, they are
-// called, or left out without a warning. A request that names such a cluster, or is strict, must fail.
+// TestFleetSkipsUnidentifiable fails if clusters are called without the caller's identity, or left out silently.
 func TestFleetSkipsUnidentifiable(t *testing.T) {
 	pod := func(w http.ResponseWriter, r *http.Request) {
 		switch {

@@ -14,8 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetRefusalIsComplete fails if a refusal loses its code or its causes. A client of server-side apply would then
-// not see the fields that it may force.
+// TestFleetRefusalIsComplete fails if a client of server-side apply cannot see the fields that it may force.
 func TestFleetRefusalIsComplete(t *testing.T) {
 	const causes = 2000
 	one := `{"reason":"FieldManagerConflict","message":"conflict with \"other\" using v1","field":".data.` +
@@ -44,8 +43,7 @@ func TestFleetRefusalIsComplete(t *testing.T) {
 	}
 }
 
-// TestFleetCompletedWriteSucceeds fails if the response to a completed write is an error. A client would write again,
-// and a generateName would make copies.
+// TestFleetCompletedWriteSucceeds fails if a client gets an error for a completed write, and so repeats it.
 func TestFleetCompletedWriteSucceeds(t *testing.T) {
 	twice := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one"},"metadata":{"name":"two"}}`
 	for name, answer := range map[string]http.HandlerFunc{
@@ -81,8 +79,7 @@ func TestFleetCompletedWriteSucceeds(t *testing.T) {
 	}
 }
 
-// TestFleetSourceIsExact fails if a field of an object hides the source annotation from the gateway. A patch of the
-// response would then change another cluster's object.
+// TestFleetSourceIsExact fails if an object can hide its source. A patch of it would change another cluster's object.
 func TestFleetSourceIsExact(t *testing.T) {
 	const forged = `"metadata":{"name":"one","namespace":"x",` +
 		`"annotations":{"resource.karmada.io/cached-from-cluster":"b"}}`

@@ -1,18 +1,16 @@
 // Package fleet answers requests for many clusters as if they were one.
 //
-// A request is sent to every cluster that a ResourceRegistry chooses and that the caller may call, in parallel and as
-// the caller. The RBAC of each member decides what the caller sees. Fleet.Do dispatches to the packages below it:
+// Fleet.Do sends a request, as the caller, to each cluster that a ResourceRegistry selects and the caller may call. It
+// dispatches to the packages below it:
 //
 //   - request parses the request, and selection decides which clusters it covers.
-//   - list, watch, object and discovery answer it. respond writes their responses.
+//   - list, watch, object and discovery answer it.
 //   - members calls clusters, and reads their records and the registries.
-//   - merge, naming, cursor, registry and scan process text, names, versions and registries, without any network.
 //
 // Invariants:
-//   - A caller without a grant for a cluster neither reaches it nor learns its name. The gateway reads the kinds of the
-//     control-plane cluster with its own credential.
-//   - A cluster that does not answer is never left out silently: the response has a Warning, or is an error.
-//   - A truncated response of a member is truncated for the client, too.
+//   - A caller without a grant for a cluster neither reaches it nor learns its name.
+//   - A cluster that does not answer causes a Warning or an error. It is never left out silently.
+//   - A truncated response of a member never looks complete to the client.
 //   - A response for one caller is never reused for another.
 //   - Members are not trusted. docs/explanation/security.md describes what a malicious member can do.
 package fleet
@@ -48,19 +46,14 @@ const (
 
 // Config is the configuration of a Fleet.
 type Config struct {
-	Objects members.Objects
-	Members *cluster.Members
-	Access  selection.Access
-	// Freshness is the maximum age of the clusters and registries; 0 reads them for every request. While their store is
-	// down, they may be 30 s old.
-	Freshness time.Duration
-	// ControlPlane is the cluster that serves the kinds that no registry covers; "" for none.
-	ControlPlane string
-	// Deadline is the maximum time until the response of a member begins; 0 means 10 s. Writes have 75 s.
-	Deadline time.Duration
-	// BareWrites selects the writes for which naming a cluster is optional; "" means BareWhole.
-	BareWrites BareWrites
-	Log        *slog.Logger // nil means slog.Default()
+	Objects      members.Objects
+	Members      *cluster.Members
+	Access       selection.Access
+	Freshness    time.Duration // maximum age of clusters and registries; 0 reads them for every request
+	ControlPlane string        // serves the kinds that no registry covers; "" for none
+	Deadline     time.Duration // until the response to a read begins; 0 means 10 s
+	BareWrites   BareWrites    // "" means BareWhole
+	Log          *slog.Logger  // nil means slog.Default()
 }
 
 const defaultDeadline = 10 * time.Second
@@ -93,9 +86,9 @@ func New(cfg Config) *Fleet {
 // Stats returns the statistics of two caches: "fleet" has the clusters and registries, "kinds" the kinds of resources.
 func (f *Fleet) Stats() map[string]cache.Stats { return f.members.Stats() }
 
-// Do serves r, or returns its Remainder. It implements gateway.Fleet. Errors are *status.Error or, if the client has
-// gone, the context's. If an error describes a member's Status, that Status is the response already. For every other
-// error, nothing was written. Do panics with http.ErrAbortHandler if it cannot complete a response.
+// Do serves r, or returns its Remainder. Errors are *status.Error or, if the client has gone, the context's. Do also
+// returns an error, for the log, if the response is a member's Status. For every other error, nothing was written. Do
+// panics with http.ErrAbortHandler if it cannot complete a response.
 func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) (*forward.Remainder, error) {
 	d, err := f.parse(r, c)
 	if err != nil {
@@ -116,7 +109,6 @@ func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) 
 	return d.dispatch(w, targets)
 }
 
-// dispatcher has one request and the dependencies of its handlers.
 type dispatcher struct {
 	req      *request.Request
 	client   *members.Client
@@ -124,7 +116,6 @@ type dispatcher struct {
 	object   *object.Handler
 }
 
-// parse parses a request and reads the inventory.
 func (f *Fleet) parse(r *http.Request, c forward.FleetCall) (*dispatcher, error) {
 	req, err := request.Parse(r, c)
 	if err != nil {
@@ -152,7 +143,6 @@ func (f *Fleet) parse(r *http.Request, c forward.FleetCall) (*dispatcher, error)
 // rawSubresources are the subresources whose response is no object. It is forwarded unchanged.
 var rawSubresources = map[string]bool{"log": true, "exec": true, "attach": true, "portforward": true, "proxy": true}
 
-// dispatch answers a request for a resource by its verb.
 func (d *dispatcher) dispatch(w http.ResponseWriter, targets []members.Target) (*forward.Remainder, error) {
 	res := d.req.Resource
 	switch {

@@ -16,8 +16,7 @@ import (
 
 const kindsOfX = "/apis/x.io/v1" // the path of discovery
 
-// hangInDiscovery returns a handler that answers discovery of x.io/v1 only after until is closed. It passes other
-// requests to h.
+// hangInDiscovery returns a handler that delays discovery of x.io/v1 until a close. It passes other requests to h.
 func hangInDiscovery(until <-chan struct{}, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == kindsOfX {
@@ -31,8 +30,7 @@ func hangInDiscovery(until <-chan struct{}, h http.HandlerFunc) http.HandlerFunc
 	}
 }
 
-// awaitResult returns the result of one. It fails the test after a minute, which is less than
-// gatewaytest.FleetDeadline.
+// awaitResult fails the test after a minute, which is less than gatewaytest.FleetDeadline.
 func awaitResult[T any](t *testing.T, what string, one func() T) (v T) {
 	t.Helper()
 	got := make(chan T, 1)
@@ -45,7 +43,6 @@ func awaitResult[T any](t *testing.T, what string, one func() T) (v T) {
 	return v
 }
 
-// discoveryCount returns the number of discovery requests that a member has received for x.io/v1.
 func discoveryCount(m *clustertest.Member) (n int) {
 	for _, r := range m.Requests() {
 		if r.URI == kindsOfX {
@@ -55,8 +52,7 @@ func discoveryCount(m *clustertest.Member) (n int) {
 	return n
 }
 
-// TestFleetWatchHangs adds a cluster that hangs in discovery to a running watch. If this fails, events of other
-// clusters wait for it, or its objects never appear.
+// TestFleetWatchHangs fails if events wait for a cluster that hangs in discovery, or if its objects never appear.
 func TestFleetWatchHangs(t *testing.T) {
 	t.Parallel() // the test waits more than it computes
 	const kinds = "gateways=Gateway/Namespaced"
@@ -108,8 +104,7 @@ func TestFleetWatchHangs(t *testing.T) {
 	next("of-b")
 }
 
-// TestFleetHangs has a cluster that hangs in discovery. If this fails, reads of an object that another cluster has wait
-// for it, or every list waits for it anew.
+// TestFleetHangs fails if reads of an object wait for another cluster that hangs, or if every list waits for it anew.
 func TestFleetHangs(t *testing.T) {
 	t.Parallel() // the test waits more than it computes
 	h := newGateway(t, gatewaytest.Options{})
@@ -149,8 +144,7 @@ func TestFleetHangs(t *testing.T) {
 	}
 }
 
-// TestFleetWatchUnknownGrant fails if a watch goes on after the caller lost the right to a cluster while discovery of
-// another fails.
+// TestFleetWatchUnknownGrant fails if a watch survives the loss of a grant while discovery of another cluster fails.
 func TestFleetWatchUnknownGrant(t *testing.T) {
 	t.Parallel() // the test waits more than it computes
 	a := clustertest.NewMember(t,
@@ -183,8 +177,7 @@ func TestFleetWatchUnknownGrant(t *testing.T) {
 	}
 }
 
-// TestFleetReregisteredClusterIsDiscovered fails if discovery of a removed cluster is used for a new cluster of the
-// same name.
+// TestFleetReregisteredClusterIsDiscovered fails if a new cluster gets the discovery of a removed one of its name.
 func TestFleetReregisteredClusterIsDiscovered(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	old, other := clustertest.NewMember(t, withKinds("gateways=Gateway/Namespaced", withGateway("old"))),

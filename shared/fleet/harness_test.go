@@ -22,18 +22,14 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// hangDeadline is the fleet's deadline in tests with members that hang. The other members need less, even on a
-	// busy machine.
-	hangDeadline = 5 * time.Second
+	hangDeadline = 5 * time.Second // the other members need less, even on a busy machine
 
-	// allClusters is Karmada's path of requests to every cluster. Such requests ignore the registries.
+	// Karmada's path of requests to every cluster. Such requests ignore the registries.
 	allClusters = "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy"
 
-	// allPods is the spec of a ResourceRegistry that covers the pods of every cluster.
 	allPods = `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod"}]}`
 )
 
-// fixture is a running gateway with helpers for the requests of this package's tests.
 type fixture struct {
 	*gatewaytest.Gateway
 	t testing.TB
@@ -58,7 +54,6 @@ func newFleet(t *testing.T, opts gatewaytest.Options, handlers ...http.HandlerFu
 	return h, members
 }
 
-// list sends a request and decodes the list that answers it.
 func (h *fixture) list(path string, header http.Header) (listing, *http.Response) {
 	h.t.Helper()
 	text, resp := h.DoText("GET", path, header, "")
@@ -72,7 +67,7 @@ func (h *fixture) list(path string, header http.Header) (listing, *http.Response
 	return l, resp
 }
 
-// clusterID returns the revision at which a cluster was registered. The fleet's versions identify clusters by it.
+// clusterID returns the revision at which a cluster was registered, by which the fleet's versions identify it.
 func (h *fixture) clusterID(cluster string) uint64 {
 	h.t.Helper()
 	o, err := h.Objects.Get(h.t.Context(), v1alpha1.Prefix+cluster)
@@ -88,7 +83,6 @@ func (h *fixture) setLabels(name string, labels map[string]string) {
 	h.EditCluster(name, func(c *v1alpha1.Cluster) { c.Labels, c.Spec = labels, v1alpha1.ClusterSpec{} })
 }
 
-// listing has the fields of a list or table that these tests check.
 type listing struct {
 	Kind     string
 	Metadata struct {
@@ -105,7 +99,6 @@ type listing struct {
 	Rows              []struct{ Cells []any }
 }
 
-// names returns the items in their order, each as NAME@CLUSTER.
 func (l listing) names() string {
 	var out []string
 	for _, o := range l.Items {
@@ -114,7 +107,6 @@ func (l listing) names() string {
 	return strings.Join(out, " ")
 }
 
-// respond returns a handler that answers every request with a status code and a JSON body.
 func respond(code int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -123,14 +115,12 @@ func respond(code int, body string) http.HandlerFunc {
 	}
 }
 
-// refuse returns a handler that answers every request with the metav1.Status of a failure.
 func refuse(code int, reason, message string) http.HandlerFunc {
 	return respond(code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",`+
 		`"message":%q,"reason":%q,"code":%d}`, message, reason, code))
 }
 
-// podList returns a PodList as kube-apiserver writes it. Names have the form NAMESPACE/NAME. The resourceVersion of
-// each pod is 7.
+// podList returns a PodList as kube-apiserver writes it. Names have the form NAMESPACE/NAME.
 func podList(resourceVersion string, names ...string) string {
 	items := make([]string, len(names))
 	for i, n := range names {

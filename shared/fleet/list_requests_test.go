@@ -83,8 +83,7 @@ func TestFleetList(t *testing.T) {
 		"continue")
 }
 
-// TestFleetPartialFailure fails if one member without an answer fails a list, gives no warning, or succeeds in a strict
-// list.
+// TestFleetPartialFailure fails if one failed member breaks a list, gives no warning, or passes in a strict list.
 func TestFleetPartialFailure(t *testing.T) {
 	t.Parallel() // the test waits more than it computes
 	release := make(chan struct{})
@@ -150,8 +149,7 @@ func TestFleetPartialFailure(t *testing.T) {
 	}
 }
 
-// TestFleetReadsDoNotWaitForHangingCluster has a cluster that hangs. If this fails, reads of an object that another
-// cluster had before wait for it, or writes do not wait.
+// TestFleetReadsDoNotWaitForHangingCluster fails if reads of an object elsewhere wait, or writes do not.
 func TestFleetReadsDoNotWaitForHangingCluster(t *testing.T) {
 	t.Parallel() // the test waits more than it computes
 	var hangs, gone, both atomic.Bool
@@ -295,8 +293,7 @@ func TestFleetTruncatedListIsAnError(t *testing.T) {
 	}
 }
 
-// TestFleetGzip fails if a list of compressed responses is garbled, or if members compress for a client that refuses
-// it.
+// TestFleetGzip fails if a compressed list is garbled, or sent to a client that refuses it.
 func TestFleetGzip(t *testing.T) {
 	zipped := func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
@@ -370,7 +367,6 @@ func TestFleetAccess(t *testing.T) {
 		"/fleet/api/v1/foo/%2e%2e@a/namespaces/d/services/x/proxy/secret"} {
 		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 400, "bad_request", `".." is no object's name`)
 	}
-	// The errors for a cluster without a grant and for a missing one are equal.
 	h.Grant("writers", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],`+
 		`"verbs":["*"]}`)
 	logIn("writers")

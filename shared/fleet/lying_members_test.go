@@ -14,8 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// withKinds returns the handler of a member with these resources of x.io/v1, each NAME=KIND or NAME=KIND/Namespaced. It
-// passes other requests to h.
+// withKinds adds discovery of resources of x.io/v1 to a member, each as NAME=KIND or NAME=KIND/Namespaced.
 func withKinds(resources string, h http.HandlerFunc) http.HandlerFunc {
 	var old, aggregated []string
 	for one := range strings.FieldsSeq(resources) {
@@ -70,7 +69,6 @@ func answerInOrder(first http.HandlerFunc, others ...http.HandlerFunc) (http.Han
 	}, others
 }
 
-// withGateway returns the handler of a member with one gateway.
 func withGateway(name string) http.HandlerFunc {
 	object := `{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"` + name +
 		`","namespace":"ns","resourceVersion":"7"}}`
@@ -111,7 +109,6 @@ type liarFleet struct {
 	hasControl     bool
 }
 
-// The bodies of created objects.
 const (
 	newGatewayBody = `{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"new","namespace":"ns"}}`
 	newVaultBody   = `{"kind":"Vault","apiVersion":"x.io/v1","metadata":{"name":"new","namespace":"ns"},"secret":"s"}`
@@ -142,7 +139,6 @@ func newLiarFleet(t *testing.T, lie string, hasControl bool) *liarFleet {
 	return f
 }
 
-// wantHonestObjects checks that requests for an object of the honest member reach that member.
 func (f *liarFleet) wantHonestObjects() {
 	f.t.Helper()
 	for method, path := range map[string]string{
@@ -161,7 +157,6 @@ func (f *liarFleet) wantHonestObjects() {
 	}
 }
 
-// wantCreatedByHonestMember checks that a new object is created in the honest member, the only one with its kind.
 func (f *liarFleet) wantCreatedByHonestMember() {
 	f.t.Helper()
 	f.evil.TakeRequests()
@@ -171,8 +166,7 @@ func (f *liarFleet) wantCreatedByHonestMember() {
 	}
 }
 
-// wantNotGlobal checks that a request for a kind that no registry covers reaches neither the liar nor the honest
-// member. The control-plane cluster serves it, if there is one.
+// wantNotGlobal fails if a request reaches another cluster than the control-plane cluster.
 func (f *liarFleet) wantNotGlobal(method, path, body string) {
 	f.t.Helper()
 	f.cp.TakeRequests()
@@ -194,8 +188,7 @@ func (f *liarFleet) wantNotGlobal(method, path, body string) {
 	}
 }
 
-// TestFleetLiar has a member whose discovery lies. If this fails, that discovery moves requests away from other members
-// or from the control-plane cluster, or to itself.
+// TestFleetLiar fails if a member whose discovery lies moves requests away from other clusters, or to itself.
 func TestFleetLiar(t *testing.T) {
 	for name, lie := range map[string]string{
 		"another kind":        "gateways=Nothing/Namespaced vaults=Gateway/Namespaced secrets=ConfigMap/Namespaced",
@@ -222,8 +215,7 @@ func TestFleetLiar(t *testing.T) {
 	}
 }
 
-// TestFleetScopeLiar has a member that lies about the scope of a kind. If this fails, other members or the
-// control-plane cluster are called with the wrong scope.
+// TestFleetScopeLiar fails if a member that lies about a kind's scope changes the calls of other clusters.
 func TestFleetScopeLiar(t *testing.T) {
 	const honest = "gateways=Gateway/Namespaced domains=Domain"
 	h := newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
@@ -247,9 +239,7 @@ func TestFleetScopeLiar(t *testing.T) {
 	}
 }
 
-// TestFleetFailedDiscovery has a member whose discovery fails. If this fails, requests reach a resource that the
-// gateway does not know, or the response gives no warning. Writes are refused also while discovery of the control-plane
-// cluster fails.
+// TestFleetFailedDiscovery fails if requests reach a resource that is not known, or if there is no warning.
 func TestFleetFailedDiscovery(t *testing.T) {
 	t.Parallel() // the test waits more than it computes
 	const honest = "gateways=Gateway/Namespaced vaults=Vault/Namespaced"
@@ -315,8 +305,7 @@ func TestFleetFailedDiscovery(t *testing.T) {
 	}
 }
 
-// TestFleetDiscoveryLiar fails if the first registered member overrides the discovery of the majority. Clients would
-// then use another resource, group or version.
+// TestFleetDiscoveryLiar fails if the first registered member overrides the discovery of the majority.
 func TestFleetDiscoveryLiar(t *testing.T) {
 	discovers := func(groups string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -361,8 +350,7 @@ func TestFleetOpenAPILiar(t *testing.T) {
 	}
 }
 
-// TestFleetNamespaceDiscovery fails if discovery shows cluster-scoped kinds where a registry covers one namespace, or
-// hides kinds that respond.
+// TestFleetNamespaceDiscovery fails if a registry of one namespace shows cluster-scoped kinds, or hides others.
 func TestFleetNamespaceDiscovery(t *testing.T) {
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		items := ""
@@ -390,8 +378,7 @@ func TestFleetNamespaceDiscovery(t *testing.T) {
 	}
 }
 
-// TestFleetMajorityDecidesForm fails if one member changes the form of a list. A member with another form than the
-// majority is left out.
+// TestFleetMajorityDecidesForm fails if one member changes the form of a list for the majority.
 func TestFleetMajorityDecidesForm(t *testing.T) {
 	good := respond(200, podList("10", "x/one"))
 	for name, evil := range map[string]string{

@@ -14,8 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetLarge fails if lists, or the initial events of watches, are buffered. 100 MB may need a third of that
-// memory.
+// TestFleetLarge fails if lists, or the initial events of watches, are buffered.
 func TestFleetLarge(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -69,8 +68,7 @@ func TestFleetLarge(t *testing.T) {
 	}
 }
 
-// measurePeakMemory starts to measure the memory in use. The returned function ends that, and returns the highest
-// increase in bytes.
+// measurePeakMemory starts to measure the memory in use. The returned function returns the highest increase in bytes.
 func measurePeakMemory(t *testing.T) func() int {
 	t.Helper()
 	inUse := func() int {

@@ -12,7 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// withObject returns a handler that responds to a get with object, or with 404 if it is empty. Other requests succeed.
+// withObject returns a handler that responds to a get with object, or with 404 if it is empty.
 func withObject(object string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -26,8 +26,7 @@ func withObject(object string) http.HandlerFunc {
 	}
 }
 
-// TestFleetAudit fails if an audit event does not name the cluster of the object, or all clusters of a deleted
-// collection.
+// TestFleetAudit fails if an audit event does not name each cluster of the objects.
 func TestFleetAudit(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`
 	h, _ := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, withObject(""), withObject(pod), withObject(""))
@@ -53,8 +52,7 @@ func TestFleetAudit(t *testing.T) {
 	}
 }
 
-// TestFleetSelectsPodsOfOneCluster fails if kubectl logs deployment/x, or another command that finds pods by a
-// selector, uses pods of another cluster.
+// TestFleetSelectsPodsOfOneCluster fails if kubectl logs deployment/x uses pods of another cluster.
 func TestFleetSelectsPodsOfOneCluster(t *testing.T) {
 	const deployment = `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"x"},` +
 		`"spec":{"selector":{"matchLabels":{"app":"web"}}}}`
@@ -131,8 +129,7 @@ func TestFleetSelectsPodsOfOneCluster(t *testing.T) {
 	}
 }
 
-// TestFleetInvalidPaths fails if a path that no API server serves reaches a cluster, or gets the error of a kind that
-// is not global.
+// TestFleetInvalidPaths fails if a path that no API server serves reaches a cluster, or if its error hides the mistake.
 func TestFleetInvalidPaths(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("1")))
 	for path, want := range map[string]string{
@@ -153,8 +150,7 @@ func TestFleetInvalidPaths(t *testing.T) {
 	}
 }
 
-// TestFleetRefusesRepeatedFields has a member that repeats a field of an object. If this fails, decoders that use the
-// second one attribute the object to another cluster.
+// TestFleetRefusesRepeatedFields fails if clients attribute an object with a repeated field to another cluster.
 func TestFleetRefusesRepeatedFields(t *testing.T) {
 	const twice = `{"metadata":{"name":"one","namespace":"x"},` +
 		`"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"a"}}}`

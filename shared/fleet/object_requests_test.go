@@ -22,7 +22,6 @@ import (
 // kindNotFound responds as kube-apiserver does for a kind that it lacks.
 var kindNotFound = respond(404, "404 page not found\n")
 
-// describeResponse returns the status code, the warnings and the body of a response.
 func describeResponse(t *testing.T, resp *http.Response) string {
 	t.Helper()
 	body, err := io.ReadAll(resp.Body)
@@ -32,8 +31,7 @@ func describeResponse(t *testing.T, resp *http.Response) string {
 	return fmt.Sprint(resp.StatusCode, " ", strings.Join(resp.Header["Warning"], " "), "\n", string(body))
 }
 
-// TestFleetDeletesWhereKindExists fails if deletecollection fails because some clusters lack the kind, or if it hides
-// another failure.
+// TestFleetDeletesWhereKindExists fails if deletecollection needs the kind in every cluster, or hides another failure.
 func TestFleetDeletesWhereKindExists(t *testing.T) {
 	done := respond(200, podList("10"))
 	for name, tt := range map[string]struct {
@@ -82,8 +80,7 @@ func TestFleetBodyOfManyValues(t *testing.T) {
 	}
 }
 
-// TestFleetVersionOfSomeClusters uses the version of a list that lacks a cluster. If this fails, reads of that
-// cluster's objects are refused, or writes of them succeed.
+// TestFleetVersionOfSomeClusters fails if a version refuses reads, or permits writes, in a cluster that it lacks.
 func TestFleetVersionOfSomeClusters(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","resourceVersion":"21"}}`
 	h, members := newFleet(t, gatewaytest.Options{}, refuse(404, "NotFound", "not found"), respond(200, pod))
@@ -116,8 +113,7 @@ func TestFleetVersionOfSomeClusters(t *testing.T) {
 	}
 }
 
-// TestFleetSubresourceWritesUseClusterOfBody fails if a write of a subresource ignores the cluster in its body. It
-// could then reach an object of the same name in another cluster.
+// TestFleetSubresourceWritesUseClusterOfBody fails if a write of a subresource reaches an object of another cluster.
 func TestFleetSubresourceWritesUseClusterOfBody(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","annotations":{%q:%q}}}`
 	const source, placement = "resource.karmada.io/cached-from-cluster", "clusterpass.io/cluster"
@@ -170,8 +166,7 @@ func TestFleetSubresourceWritesUseClusterOfBody(t *testing.T) {
 	}
 }
 
-// TestFleetGetSkipsForbiddenClusters fails if a get needs the right to get in every cluster, or if another failure of a
-// member is hidden.
+// TestFleetGetSkipsForbiddenClusters fails if a get needs the right to get in every cluster, or hides another failure.
 func TestFleetGetSkipsForbiddenClusters(t *testing.T) {
 	details := func(code int, reason, details string) http.HandlerFunc {
 		return respond(code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"it is %s",`+
@@ -213,8 +208,7 @@ func TestFleetGetSkipsForbiddenClusters(t *testing.T) {
 	}
 }
 
-// TestFleetRefusesOwnersInOtherClusters fails if an object gets an owner in another cluster. The garbage collector
-// there would delete the object.
+// TestFleetRefusesOwnersInOtherClusters fails if the garbage collector deletes an object for lack of its owner.
 func TestFleetRefusesOwnersInOtherClusters(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`
 	h, members := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, withObject(""), withObject(pod))
@@ -222,7 +216,6 @@ func TestFleetRefusesOwnersInOtherClusters(t *testing.T) {
 		return `"ownerReferences":[{"kind":"Node","uid":"1","name":"` +
 			strings.Join(names, `"},{"kind":"Node","uid":"1","name":"`) + `"}]`
 	}
-	// These are the errors for owners in another cluster than the object, and for owners in several clusters.
 	const (
 		other   = `metadata.ownerReferences[].name has "n@a", which names cluster "a"`
 		several = "objects in several clusters, b, a"

@@ -11,8 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// withSchema returns the handler of a member with a schema. It counts requests for documents. hash is the digest in the
-// index.
+// withSchema returns the handler of a member with a schema. hash is its digest in the index.
 func withSchema(hash, schema string, documents *atomic.Int32) http.HandlerFunc {
 	const discovery = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{},
 		"versions":[{"version":"v1","resources":[{"resource":"pods",
@@ -40,8 +39,7 @@ func withSchema(hash, schema string, documents *atomic.Int32) http.HandlerFunc {
 	}
 }
 
-// TestFleetOpenAPI fails if equal documents are fetched more than once, for concurrent or later requests of one caller.
-// It also fails if another caller gets them without a request.
+// TestFleetOpenAPI fails if equal documents are fetched twice for a caller, or cached for another one.
 func TestFleetOpenAPI(t *testing.T) {
 	var a, b, c atomic.Int32
 	h, _ := newFleet(t, gatewaytest.Options{}, withSchema("1", `"Pod":{"type":"a"}`, &a),
@@ -77,8 +75,7 @@ func TestFleetOpenAPI(t *testing.T) {
 	}
 }
 
-// TestFleetOpenAPIETags fails if a client that has a document receives it again, or if the digests of the index are not
-// those of the documents.
+// TestFleetOpenAPIETags fails if a client receives a document that it has, or if the index has other digests.
 func TestFleetOpenAPIETags(t *testing.T) {
 	var a, c atomic.Int32
 	h, _ := newFleet(t, gatewaytest.Options{}, withSchema("1", `"Pod":{"type":"a"}`, &a),
@@ -100,8 +97,7 @@ func TestFleetOpenAPIETags(t *testing.T) {
 	}
 }
 
-// TestFleetIncompleteOpenAPI fails if a missing or invalid document gives no warning, or if the incomplete result is
-// cached.
+// TestFleetIncompleteOpenAPI fails if a missing document gives no warning, or if the incomplete result is cached.
 func TestFleetIncompleteOpenAPI(t *testing.T) {
 	for name, bad := range map[string]http.HandlerFunc{"garbage": respond(200, "{"),
 		"refused": refuse(403, "Forbidden", "no"), "huge": func(w http.ResponseWriter, _ *http.Request) {

@@ -13,8 +13,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetVersionMatch fails if a list by the fleet's version requests another version of a cluster than that
-// cluster's own. A cluster without a version is listed at any version with NotOlderThan, and not called with Exact.
+// TestFleetVersionMatch fails if a list by the fleet's version requests a version of a cluster that is not its own.
 func TestFleetVersionMatch(t *testing.T) {
 	at := func(fresh string) http.HandlerFunc { // responds at the requested version for Exact
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -68,8 +67,7 @@ func TestFleetVersionMatch(t *testing.T) {
 		410, "expired", "list from the start")
 }
 
-// TestFleetPageExpired fails if a page is served after a cluster lost its history. The client must get 410 and list
-// again.
+// TestFleetPageExpired fails if a page is served after a cluster lost its history.
 func TestFleetPageExpired(t *testing.T) {
 	expired := refuse(410, "Expired", "too old")
 	for name, tt := range map[string]struct {
@@ -105,8 +103,7 @@ func TestFleetPageExpired(t *testing.T) {
 	}
 }
 
-// TestFleetPageFails fails if a client gets another error than 410 when one cluster lost its history and a second one
-// fails. A cluster that answers 410 to a list without a version is left out.
+// TestFleetPageFails fails if a second failure hides the 410 of a cluster that lost its history.
 func TestFleetPageFails(t *testing.T) {
 	later := func(bad http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {

@@ -55,7 +55,6 @@ func newSwitchingMember(t *testing.T) *switchingMember {
 	return m
 }
 
-// end closes every connection, also those that arrive later.
 func (m *switchingMember) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,15 +64,13 @@ func (m *switchingMember) end() {
 	}
 }
 
-// hasNoConnections reports whether all switched connections are closed.
 func (m *switchingMember) hasNoConnections() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.open) == 0
 }
 
-// TestFleetSwitchedProtocols fails if a member that switches protocols without a request for it delays the others until
-// a deadline, or leaks a connection.
+// TestFleetSwitchedProtocols fails if a member that switches protocols delays the others, or leaks a connection.
 func TestFleetSwitchedProtocols(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	version := func(w http.ResponseWriter, r *http.Request) {

@@ -41,8 +41,7 @@ func withPod(name string) http.HandlerFunc {
 	}
 }
 
-// TestFleetQualified fails if a response below "@" contains a name without its cluster, or a name that does not lead
-// back to the object.
+// TestFleetQualified fails if a name in a response below "@" does not lead back to the object.
 func TestFleetQualified(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, withPod("one"), withPod("one"))
 	const pods = "/api/v1/namespaces/x/pods"
@@ -115,8 +114,7 @@ func TestFleetQualified(t *testing.T) {
 	}
 }
 
-// TestFleetNamespaceSelectsCluster fails if namespace@cluster selects another cluster, in paths, selectors or new
-// objects.
+// TestFleetNamespaceSelectsCluster fails if namespace@cluster selects another cluster.
 func TestFleetNamespaceSelectsCluster(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, withPod("one"), withPod("one"))
 	for path, want := range map[string]string{

@@ -11,8 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// servePages returns the handler of a member with n pods at version 10. It serves pages with the count of remaining
-// items, as kube-apiserver does.
+// servePages returns the handler of a member with n pods in pages, with remainingItemCount as of kube-apiserver.
 func servePages(n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
@@ -34,8 +33,7 @@ func servePages(n int) http.HandlerFunc {
 	}
 }
 
-// remainders returns the remaining item counts of a list's pages, with -1 for a page without one, and the number of
-// items.
+// remainders returns the remainingItemCount of each page, -1 for none, and the number of items.
 func (h *fixture) remainders(query string) (counts []int64, items int) {
 	h.t.Helper()
 	for cont := ""; ; {

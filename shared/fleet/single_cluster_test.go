@@ -43,8 +43,7 @@ func TestFleetOfOneUsesOwnVersions(t *testing.T) {
 	}
 }
 
-// TestFleetOfOneRefusesOtherVersions fails if a version that covers other clusters is accepted. Its client would miss
-// their changes.
+// TestFleetOfOneRefusesOtherVersions fails if a client misses the changes of clusters that its version covers.
 func TestFleetOfOneRefusesOtherVersions(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) {
 		version := "40"
@@ -137,8 +136,7 @@ func TestFleetOfOnePassesTooLargeVersions(t *testing.T) {
 	}
 }
 
-// TestFleetOfOneLosesHistory fails if a watch goes on with versions that are not the objects' own. Writes with them
-// would be refused.
+// TestFleetOfOneLosesHistory fails if a watch goes on with versions that are not the objects' own, so that writes fail.
 func TestFleetOfOneLosesHistory(t *testing.T) {
 	watched := make(chan struct{}, 1)
 	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), _ *http.Request) {
@@ -158,8 +156,7 @@ func TestFleetOfOneLosesHistory(t *testing.T) {
 	}
 }
 
-// TestFleetOfOneGrows fails if versions become smaller when a second cluster joins a watch. It also fails if a client
-// can resume from a version that does not cover both.
+// TestFleetOfOneGrows fails if versions shrink when a cluster joins a watch, or if a client resumes without it.
 func TestFleetOfOneGrows(t *testing.T) {
 	t.Parallel() // the test waits more than it computes
 	rest, more := make(chan struct{}), make(chan struct{})

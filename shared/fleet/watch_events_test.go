@@ -46,7 +46,6 @@ type watchEvent struct {
 // initialEvents is the query of a watch that begins with the existing objects and a bookmark after them.
 const initialEvents = "allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 
-// nextEvent reads the next event of a watch.
 func nextEvent(t *testing.T, lines *bufio.Reader) (e watchEvent) {
 	t.Helper()
 	line, err := lines.ReadBytes('\n')
@@ -65,8 +64,7 @@ func podEvent(kind, name, version string) string {
 		`"resourceVersion":%q}}}`+"\n", kind, name, version)
 }
 
-// TestFleetWatchCutInAList fails if a watch can be resumed from a version that covers half of a new cluster's list. The
-// client would never learn of deletions in the other half.
+// TestFleetWatchCutInAList fails if a watch resumes from half of a new cluster's list, and so misses deletions.
 func TestFleetWatchCutInAList(t *testing.T) {
 	var up atomic.Bool
 	first, rest := make(chan struct{}), make(chan struct{})
@@ -125,7 +123,6 @@ func TestFleetWatchCutInAList(t *testing.T) {
 }
 
 // TestFleetWatchCutInADifference fails if a client that resumes from an event of a difference misses the rest of it.
-// The client gets the whole difference again.
 func TestFleetWatchCutInADifference(t *testing.T) {
 	var watches atomic.Int32
 	pod := func(name, version string) string {
@@ -172,8 +169,7 @@ func TestFleetWatchCutInADifference(t *testing.T) {
 	}
 }
 
-// TestFleetWatchBrokenList has a cluster whose list is incomplete or has no version. If this fails, other clusters'
-// events wait, the watch ends, or the cluster is missing after it recovers.
+// TestFleetWatchBrokenList fails if a broken list delays other clusters, ends the watch, or loses its cluster for good.
 func TestFleetWatchBrokenList(t *testing.T) {
 	t.Parallel() // the test waits more than it computes
 	for name, broken := range map[string]string{
@@ -218,8 +214,7 @@ func TestFleetWatchBrokenList(t *testing.T) {
 	}
 }
 
-// watchAfterList returns the handler of a member at version 5, and at version 8 once it is watched. Its watches call
-// send with the version from which they begin.
+// watchAfterList returns the handler of a member at version 5, and at version 8 once it is watched.
 func watchAfterList(send func(flush func(string), version string)) http.HandlerFunc {
 	at := new(atomic.Int32)
 	at.Store(5)
@@ -232,8 +227,7 @@ func watchAfterList(send func(flush func(string), version string)) http.HandlerF
 	})
 }
 
-// TestFleetWatchBadEvent has a cluster that sends an invalid event. If this fails, the other clusters' events end, or a
-// version covers the event before it was delivered.
+// TestFleetWatchBadEvent fails if an invalid event stops other clusters, or if a version covers it undelivered.
 func TestFleetWatchBadEvent(t *testing.T) {
 	t.Parallel() // the test waits more than it computes
 	event := func(name, version, annotations string) string {
@@ -296,8 +290,7 @@ func TestFleetWatchBadEvent(t *testing.T) {
 	}
 }
 
-// TestFleetWatchWentBack has a cluster that is restored from a backup, and so at an earlier version. If its watches do
-// not end with 410, clients miss every event until the cluster reaches the old version.
+// TestFleetWatchWentBack fails if clients of a restored cluster miss events until it reaches its old version.
 func TestFleetWatchWentBack(t *testing.T) {
 	var at atomic.Int32
 	at.Store(50)
@@ -350,8 +343,7 @@ func TestFleetWatchWentBack(t *testing.T) {
 	}
 }
 
-// TestFleetWatchEarlierEvent fails if an event with an earlier version than the previous one is delivered. A client
-// that resumes from it would get events again.
+// TestFleetWatchEarlierEvent fails if an event with an earlier version is delivered, so that a resume repeats events.
 func TestFleetWatchEarlierEvent(t *testing.T) {
 	var watches atomic.Int32
 	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), _ *http.Request) {
@@ -377,8 +369,7 @@ func TestFleetWatchEarlierEvent(t *testing.T) {
 	}
 }
 
-// TestFleetWatchColumns fails if kubectl get -w prints cells under the wrong columns where clusters have different
-// ones.
+// TestFleetWatchColumns fails if kubectl get -w prints cells of a cluster under another one's columns.
 func TestFleetWatchColumns(t *testing.T) {
 	row := func(columns, name, version, cells string) string {
 		return fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1",`+

@@ -8,8 +8,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetWatchInitialEventsEnd fails if the bookmark after the initial events comes before the slowest cluster's
-// list, or more than once. Informers would start with missing objects.
+// TestFleetWatchInitialEventsEnd fails if informers start with missing objects, before the slowest cluster's list.
 func TestFleetWatchInitialEventsEnd(t *testing.T) {
 	release, later := make(chan struct{}), make(chan struct{})
 	idle := func(r *http.Request, until <-chan struct{}) bool {
@@ -61,8 +60,7 @@ func TestFleetWatchInitialEventsEnd(t *testing.T) {
 	}
 }
 
-// TestFleetWatchStrict fails if a strict watch begins without a cluster that refuses, or if a watch that is not strict
-// gives no warning.
+// TestFleetWatchStrict fails if a strict watch begins without a cluster, or if another watch gives no warning.
 func TestFleetWatchStrict(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, withHonestPod("one"), refuse(403, "Forbidden", "no pods for you"))
 	for _, form := range []string{"", "&" + initialEvents} {

@@ -36,7 +36,6 @@ func nextEventKind(t *testing.T, lines *bufio.Reader) (text string, ends bool) {
 		e.Object.Metadata.Annotations["k8s.io/initial-events-end"] == "true"
 }
 
-// readHonestEvents reads the initial events of the two clusters that do not lie.
 func readHonestEvents(t *testing.T, lines *bufio.Reader) {
 	t.Helper()
 	one, _ := nextEventKind(t, lines)
@@ -55,8 +54,7 @@ func withHonestPod(name string) http.HandlerFunc {
 		})
 }
 
-// TestFleetWatchListOfAnotherKind fails if the first registered cluster changes the kind of a watch by a list of
-// another kind. That cluster is left out.
+// TestFleetWatchListOfAnotherKind fails if the first registered cluster changes the kind of a watch.
 func TestFleetWatchListOfAnotherKind(t *testing.T) {
 	for name, item := range map[string]string{"empty": "",
 		"of one": `{"kind":"Evil","apiVersion":"v1","metadata":{"name":"evil","namespace":"x","resourceVersion":"3"}}`} {
@@ -85,8 +83,7 @@ func TestFleetWatchListOfAnotherKind(t *testing.T) {
 	}
 }
 
-// TestFleetWatchEventOfAnotherKind fails if events of another kind than the majority's are delivered. Their cluster is
-// left out until it sends the requested kind. The kind of its bookmarks does not count.
+// TestFleetWatchEventOfAnotherKind fails if events of another kind are delivered, or if their cluster cannot return.
 func TestFleetWatchEventOfAnotherKind(t *testing.T) {
 	honestRead := make(chan struct{}) // closed when the events of the others were read
 	var tries atomic.Int32

@@ -11,8 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetWatchOneLine fails if white space of a member splits an event into lines. The second line would be an event
-// of another cluster's object.
+// TestFleetWatchOneLine fails if white space of a member forges an event of another cluster's object.
 func TestFleetWatchOneLine(t *testing.T) {
 	forged := podEvent("DELETED", "victim", "9")
 	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string),

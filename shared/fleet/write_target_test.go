@@ -11,15 +11,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// forbid returns a handler that refuses access to one object.
 func forbid(name, kind string) http.HandlerFunc {
 	return respond(403, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",`+
 		`"message":"%[2]s %[1]s is forbidden","reason":"Forbidden","details":{"name":%[1]q,"kind":%[2]q},"code":403}`, name,
 		kind))
 }
 
-// TestFleetAmbiguousWrites fails if a write by a bare name is done while another cluster may have an object of that
-// name. A cluster where the caller may not get the object counts as one without it.
+// TestFleetAmbiguousWrites fails if a write by a bare name is done while another cluster may have such an object.
 func TestFleetAmbiguousWrites(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"x","resourceVersion":"7"}}`
 	for name, tt := range map[string]struct {
@@ -60,8 +58,7 @@ func TestFleetAmbiguousWrites(t *testing.T) {
 	}
 }
 
-// TestFleetWarningsOfMembers fails if a member's warning is lost, repeated, or looks like one of the gateway about
-// another cluster.
+// TestFleetWarningsOfMembers fails if a member's warning is lost, repeated, or reads as the gateway's.
 func TestFleetWarningsOfMembers(t *testing.T) {
 	warns := func(text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -82,8 +79,7 @@ func TestFleetWarningsOfMembers(t *testing.T) {
 	}
 }
 
-// TestFleetCandidates fails if a new object needs a cluster although one cluster alone has the kind, or if the refusal
-// names wrong candidates.
+// TestFleetCandidates fails if a new object needs a cluster although only one has the kind, or if the refusal misleads.
 func TestFleetCandidates(t *testing.T) {
 	having := func(resources string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -126,8 +122,7 @@ func TestFleetCandidates(t *testing.T) {
 	}
 }
 
-// TestFleetContradictions fails if a write is done although its path, query and body name different clusters. An
-// unknown cluster gets an error of its own.
+// TestFleetContradictions fails if a write is done although its path, query and body name different clusters.
 func TestFleetContradictions(t *testing.T) {
 	const pods = "/fleet/api/v1/namespaces/x/pods"
 	pod := func(name, placement string) string {
@@ -161,8 +156,7 @@ func TestFleetContradictions(t *testing.T) {
 	}
 }
 
-// TestFleetCollectionOptions fails if the options of a deletecollection can be large. The gateway copies them for each
-// cluster.
+// TestFleetCollectionOptions fails if large options are copied for each cluster.
 func TestFleetCollectionOptions(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("5")), respond(200, podList("5")))
 	for size, code := range map[int]int{60 << 10: http.StatusOK, 70 << 10: http.StatusRequestEntityTooLarge} {
@@ -174,8 +168,7 @@ func TestFleetCollectionOptions(t *testing.T) {
 	}
 }
 
-// TestFleetHidesClusters fails if a caller without rights learns the labels of clusters or the name of the
-// control-plane cluster.
+// TestFleetHidesClusters fails if a caller without rights learns labels of clusters or the control-plane cluster.
 func TestFleetHidesClusters(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("5")), respond(200, podList("5")))
 	h.Grant("only-a", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],`+

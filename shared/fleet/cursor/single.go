@@ -1,7 +1,6 @@
 package cursor
 
-// ClientForm returns the resourceVersion for clients. It is the member's own if the request covers only one cluster,
-// otherwise the composite.
+// ClientForm returns the resourceVersion for clients: the member's own if single is set, otherwise the composite.
 func (v Version) ClientForm(single bool) string {
 	if single {
 		for _, own := range v {

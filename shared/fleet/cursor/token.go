@@ -8,21 +8,15 @@ import (
 	"strings"
 )
 
-// Token is a composite continue token, the position of a list in pages. Members are read one after the other in the
-// order of their names. Those before Next are complete.
+// Token is a composite continue token. Members are read in the order of their names. Those before Next are complete.
 type Token struct {
-	// Version is the version of every member in the list. All pages have the same.
-	Version Version
-	// Next is the id of the member to continue with, and Continue its own token. "" begins that member at its Version.
-	Next     uint64
-	Continue string
-	// Skip is the number of objects after Continue that the client already has.
-	Skip int
-	// Remaining is the number of objects that follow, of all members. It is 0 if unknown.
-	Remaining int64
+	Version   Version // the same on all pages
+	Next      uint64  // id of the member to continue with
+	Continue  string  // its own token; "" begins the member at its Version
+	Skip      int     // number of objects after Continue that the client already has
+	Remaining int64   // number of objects that follow, of all members; 0 if unknown
 }
 
-// tokenFormat is the number of the format.
 const tokenFormat = 1
 
 // wire is the JSON form of a Token. Its names are short because clients send it in URLs.

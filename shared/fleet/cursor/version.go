@@ -1,11 +1,8 @@
-// Package cursor encodes the positions from which any instance of the fleet can resume a client's lists and watches.
+// Package cursor encodes resourceVersions (Version) and continue tokens (Token) that any instance of the fleet can
+// read.
 //
-//   - Version is the composite resourceVersion. It has the resourceVersion of each member.
-//   - Token is the composite continue token of a list in pages.
-//
-// Both are self-contained and start with the number of their format. Both identify a member by a permanent id, which is
-// the store's revision that created the Cluster object. A cluster that is registered again under an old name is
-// therefore another member with another history.
+// Both are self-contained. They identify a member by the store's revision that created its Cluster object. A cluster
+// that is registered again under an old name is therefore another member with another history.
 package cursor
 
 import (
@@ -20,12 +17,10 @@ import (
 // ErrInvalid is the error for text that no instance of the fleet wrote.
 var ErrInvalid = errors.New("not one of the fleet's")
 
-// Version is a composite resourceVersion. It maps the ids of members to their own resourceVersions, in digits. An
-// absent member has sent nothing yet.
+// Version is a composite resourceVersion. It maps the id of each member that has sent something to its own version.
 type Version map[uint64]string
 
-// objectID is the key of an object's own version, see WithObject. No member has that id, because a revision of the
-// store is never 0.
+// objectID is the key of an object's own version. No member has this id, because no revision of the store is 0.
 const objectID = 0
 
 // The text of a composite has only digits, so that clients may compare it as
@@ -35,9 +30,8 @@ const objectID = 0
 //	ii vv       two widths, of ids and of versions, two digits each
 //	id version  for each member in the order of ids, padded with zeros to the widths
 //
-// A width never shrinks below its minimum. With the same members, the text keeps its length or grows when a version
-// outgrows its width. It is therefore numerically larger if one member's version is larger and none is smaller. The
-// minima make it longer than the 20 digits of a member's own version.
+// The widths never shrink below their minima, so the text is numerically larger if one member's version is larger and
+// none is smaller. The minima make it longer than the 20 digits of a member's own version.
 const (
 	format     = '1'
 	minID      = 4
@@ -81,7 +75,6 @@ func (v Version) String() string {
 	return string(out)
 }
 
-// appendPadded appends digits, padded with leading zeros to width bytes.
 func appendPadded(dst []byte, digits string, width int) []byte {
 	for range width - len(digits) {
 		dst = append(dst, '0')
@@ -117,11 +110,10 @@ func ParseVersion(s string) (Version, error) {
 	return v, nil
 }
 
-// number reads two digits.
 func number(s string) int { return int(s[0]-'0')*10 + int(s[1]-'0') }
 
-// WithObject returns a composite for an event that a watch cannot be resumed from. It has the object's own version
-// beside the versions that the watch delivered. It is larger than v, and smaller than any later v with one member more.
+// WithObject returns a composite that cannot be resumed from, with an object's own version. It is larger than v, and
+// smaller than any later v with one member more.
 func (v Version) WithObject(own string) Version {
 	out := make(Version, len(v)+1)
 	maps.Copy(out, v)

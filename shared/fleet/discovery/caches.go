@@ -22,14 +22,12 @@ type Caches struct {
 // NewCaches returns empty Caches.
 func NewCaches() *Caches { return &Caches{newUnions(), newSchemas()} }
 
-// Bounds of the cache of unions. discoveryTTL is short, so that clients find new kinds soon.
 const (
 	discoveryMax  = 64
-	discoverySize = 32 << 20 // bytes of all unions as JSON
-	discoveryTTL  = 5 * time.Second
+	discoverySize = 32 << 20        // bytes of all unions as JSON
+	discoveryTTL  = 5 * time.Second // short, so that clients find new kinds soon
 )
 
-// Bounds of the cache of OpenAPI documents.
 const (
 	schemasMax  = 256
 	schemasSize = 32 << 20 // bytes of all documents
@@ -41,7 +39,6 @@ type cachedUnion struct {
 	failures []*members.Failure
 }
 
-// size returns the size in bytes that the cache counts. A union that does not marshal is too large.
 func (u *cachedUnion) size() int {
 	data, err := json.Marshal(u.union)
 	if err != nil {
@@ -54,7 +51,6 @@ func (u *cachedUnion) size() int {
 	return size
 }
 
-// unions caches unions for one caller each.
 type unions = sharedCache[members.Digest, *cachedUnion]
 
 func newUnions() *unions {
@@ -68,17 +64,14 @@ type schema struct {
 	failures []*members.Failure  // of members that the document lacks
 }
 
-// source is a document that some members have.
 type source struct {
 	url   [sha256.Size]byte // a digest of its URL, which has a digest of the document
 	of    members.Entry     // the first member that has it, which serves it
 	votes int               // number of members that have it
 }
 
-// sourceSize is the size in bytes of a source.
-const sourceSize = 64
+const sourceSize = 64 // bytes of a source
 
-// size returns the size in bytes that the cache counts.
 func (d *schema) size() int {
 	size := len(d.body)
 	for path, sources := range d.index {
@@ -87,7 +80,6 @@ func (d *schema) size() int {
 	return size
 }
 
-// schemas caches documents for one caller each.
 type schemas = sharedCache[members.Digest, *schema]
 
 func newSchemas() *schemas {
@@ -100,7 +92,6 @@ type sharedCache[K comparable, V any] struct {
 	flights singleflight.Group
 }
 
-// newSharedCache returns a cache of at most maxEntries values, and at most maxBytes of their sizes.
 func newSharedCache[K comparable, V any](maxEntries, maxBytes int, size func(V) int) *sharedCache[K, V] {
 	return &sharedCache[K, V]{Expiring: cache.NewExpiring[K, V](maxEntries, nil).LimitBytes(maxBytes, size)}
 }

@@ -1,12 +1,10 @@
 // Package discovery answers requests that are for no resource: discovery, OpenAPI, version and health.
 //
-// A Handler answers one request. Discovery is the union of the members' documents, as far as registries cover them
-// (union.go, uniter.go). OpenAPI v3 has an index of group versions and a document for each (openapi.go); OpenAPI v2 is
-// one document (openapi2.go). Caches keep the results of one caller for that caller.
+// A Handler answers one request. Caches keep the results of one caller for that caller.
 //
 // Invariants:
-//   - One member cannot change what others have. The most frequent description of a resource wins, and on a tie that of
-//     the cluster that was registered first.
+//   - One member cannot change what others have. The most frequent description of a resource wins. On a tie, that of
+//     the first registered cluster does.
 //   - A member that fails costs a warning. A strict request fails instead.
 //   - Documents of members are bounded in size and in the number of their values before they are decoded.
 package discovery
@@ -57,7 +55,6 @@ func (h *Handler) Serve(w http.ResponseWriter) error {
 		path, path)
 }
 
-// version responds with the version of the first cluster that returns its own.
 func (h *Handler) version(w http.ResponseWriter, allowed []members.Entry) error {
 	bodies := make([][]byte, len(allowed))
 	good, failures, err := h.documents(allowed, bodies, maxIndex, members.Call{Path: "/version"})
@@ -75,7 +72,6 @@ func (h *Handler) version(w http.ResponseWriter, allowed []members.Entry) error 
 const nothingGlobal = "no kind is global: no ResourceRegistry of search.karmada.io/v1alpha1 covers a kind in a " +
 	"cluster that you may call; create one, or send the request to one cluster at /clusters/NAME"
 
-// discovery responds with the union of all clusters, as far as it is global. parts are the segments of the path.
 func (h *Handler) discovery(w http.ResponseWriter, allowed []members.Entry, parts []string) error {
 	union, failures, err := h.union(allowed)
 	if err != nil {

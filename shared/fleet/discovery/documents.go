@@ -14,8 +14,7 @@ import (
 
 const discoveryGroup = "apidiscovery.k8s.io"
 
-// aggregatedVersion returns the version of aggregated discovery that a client prefers. It returns "" if the client
-// accepts only the older documents.
+// aggregatedVersion returns the version of aggregated discovery that a client prefers, or "" for the older documents.
 func aggregatedVersion(h http.Header) string {
 	for clause := range strings.SplitSeq(strings.Join(h["Accept"], ","), ",") {
 		media, params, err := mime.ParseMediaType(strings.TrimSpace(clause))
@@ -39,8 +38,7 @@ func writeAggregated(w http.ResponseWriter, version string, items []discoveryv2.
 	return nil
 }
 
-// document returns the older document of a union for the segments of a path. It is nil, or a nil list, if there is
-// none.
+// document returns the older document for the segments of a path. It is nil, or a nil list, if there is none.
 func document(union discoveryv2.APIGroupDiscoveryList, parts []string) any {
 	isCore := parts[0] == "api"
 	switch {
@@ -79,7 +77,6 @@ func document(union discoveryv2.APIGroupDiscoveryList, parts []string) any {
 	return resources(union, parts[1], parts[len(parts)-1])
 }
 
-// groupsOf returns the core group, whose name is empty, or all others.
 func groupsOf(union discoveryv2.APIGroupDiscoveryList, core bool) []discoveryv2.APIGroupDiscovery {
 	out := []discoveryv2.APIGroupDiscovery{}
 	for _, g := range union.Items {
@@ -100,7 +97,6 @@ func apiGroup(g discoveryv2.APIGroupDiscovery) metav1.APIGroup {
 	return out
 }
 
-// resources returns the older form of one version's resources; nil if there are none.
 func resources(union discoveryv2.APIGroupDiscoveryList, group, version string) *metav1.APIResourceList {
 	for _, g := range union.Items {
 		for _, v := range g.Versions {
@@ -130,7 +126,6 @@ func resources(union discoveryv2.APIGroupDiscoveryList, group, version string) *
 	return nil
 }
 
-// withKind returns a resource with its kind, if it has one.
 func withKind(r metav1.APIResource, kind *metav1.GroupVersionKind) metav1.APIResource {
 	if kind != nil {
 		r.Kind, r.Group, r.Version = kind.Kind, kind.Group, kind.Version

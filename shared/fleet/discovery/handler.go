@@ -24,8 +24,7 @@ func (h *Handler) withoutCancel() *Handler {
 	return &out
 }
 
-// documents reads a document of at most maxSize bytes from each member into bodies, in JSON unless call has another
-// Accept header. good has the indexes of the members that sent one.
+// documents reads a document of at most maxSize bytes from each member into bodies. good has the indexes of successes.
 func (h *Handler) documents(of []members.Entry, bodies [][]byte, maxSize int64, call members.Call) (
 	good []int, failures []*members.Failure, err error,
 ) {

@@ -20,8 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Documents of OpenAPI are large, and clients read them often. The gateway reads those of a few members at a time, and
-// caches the result for one caller. Requests of a caller that arrive together share one document.
+// Documents of OpenAPI are large. The gateway reads those of memberConcurrency members at a time.
 const (
 	maxIndex          = 1 << 20             // bytes of one member's index
 	maxUnited         = 2 * merge.MaxObject // bytes of a document of several members
@@ -30,9 +29,8 @@ const (
 	memberConcurrency = 4
 )
 
-// schema returns the cached document of a key, which names everything that the document depends on, or builds it. A
-// document that lacks a member is not cached, and is an error for a strict request. With ttl 0 it does not expire.
-// Callers must not change it.
+// schema returns the document of a key, or builds it. A document that lacks a member is not cached, and fails a strict
+// request. With ttl 0, a document does not expire. Callers must not change it.
 func (h *Handler) schema(key []any, ttl time.Duration, build func(h *Handler) (*schema, error)) (*schema, error) {
 	digest, cached := members.DigestOf(h.Request.CallerDigest(), key), h.Caches.schemas
 	d, err := cached.getOrBuild(string(digest[:]), func() (*schema, bool) {
@@ -57,8 +55,7 @@ func (h *Handler) schema(key []any, ttl time.Duration, build func(h *Handler) (*
 	return d, nil
 }
 
-// unite reads a document from each member, memberConcurrency at a time, and unites them. empty is a document without
-// contents.
+// unite reads a document from each member and unites them. empty is a document without contents.
 func (h *Handler) unite(
 	of []members.Entry, call members.Call, unite func(a, b []byte) ([]byte, error), empty string,
 ) (*schema, error) {
@@ -87,7 +84,6 @@ func (h *Handler) unite(
 	return d, nil
 }
 
-// add unites the document with that of a member, or adds the member's failure.
 func (d *schema) add(cluster string, body []byte, unite func(a, b []byte) ([]byte, error), empty string) {
 	united := body
 	var err error
@@ -108,8 +104,7 @@ func (d *schema) add(cluster string, body []byte, unite func(a, b []byte) ([]byt
 	}
 }
 
-// openAPI responds with the OpenAPI v3 index of the global kinds or, for the path of a group version, with its
-// document. It unites documents that differ between clusters.
+// openAPI responds with the OpenAPI v3 index of the global kinds, or with the document of a group version.
 func (h *Handler) openAPI(w http.ResponseWriter, allowed []members.Entry, path string) error {
 	if _, err := h.Request.AcceptJSON(); err != nil {
 		return err
@@ -150,7 +145,6 @@ func (h *Handler) openAPI(w http.ResponseWriter, allowed []members.Entry, path s
 	return nil
 }
 
-// groupVersion returns the document of a group version.
 func (h *Handler) groupVersion(path string, sources []source) (*schema, error) {
 	key := []any{"v3", path}
 	of := make([]members.Entry, len(sources))
@@ -163,7 +157,6 @@ func (h *Handler) groupVersion(path string, sources []source) (*schema, error) {
 	})
 }
 
-// writeSchema responds with a document, and warns of the members that it lacks.
 func writeSchema(w http.ResponseWriter, body []byte, missing []*members.Failure) {
 	warnOfSchemas(w.Header(), missing)
 	respond.JSON(w, http.StatusOK, body)
@@ -175,7 +168,6 @@ func warnOfSchemas(header http.Header, missing []*members.Failure) {
 	}
 }
 
-// etagOf returns the ETag of a document of these sources.
 func etagOf(sources []source) string {
 	h := sha256.New()
 	for _, s := range sources {
@@ -184,7 +176,6 @@ func etagOf(sources []source) string {
 	return `"` + strings.ToUpper(hex.EncodeToString(h.Sum(nil))) + `"`
 }
 
-// indexItem and indexDocument are the JSON form of an index.
 type (
 	indexItem struct {
 		URL string `json:"serverRelativeURL"`
@@ -194,7 +185,6 @@ type (
 	}
 )
 
-// readIndex reads the indexes of the members, and unites them.
 func (h *Handler) readIndex(allowed []members.Entry, union discoveryv2.APIGroupDiscoveryList) (*schema, error) {
 	bodies := make([][]byte, len(allowed))
 	good, failures, err := h.documents(allowed, bodies, maxIndex, members.Call{Path: "/openapi/v3"})
@@ -229,12 +219,10 @@ func (h *Handler) readIndex(allowed []members.Entry, union discoveryv2.APIGroupD
 	return d, d.writeIndex()
 }
 
-// writeIndex sets the body of an index.
 func (d *schema) writeIndex() error {
 	out := indexDocument{Paths: map[string]indexItem{}}
 	for p, sources := range d.index {
-		// Of names that differ between documents, the first counts: that of most members, or of the cluster that was
-		// registered first.
+		// The first of two different definitions counts: that of most members, or of the first registered cluster.
 		slices.SortStableFunc(sources, func(a, b source) int { return cmp.Compare(b.votes, a.votes) })
 		out.Paths[p] = indexItem{fmt.Sprintf("/openapi/v3/%s?hash=%s", p, strings.Trim(etagOf(sources), `"`))}
 	}

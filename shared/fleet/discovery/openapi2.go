@@ -11,8 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/respond"
 )
 
-// openAPI2 responds with the united OpenAPI v2 documents of the clusters, which older clients read, in JSON or
-// protobuf. They have also the kinds that are not global.
+// openAPI2 responds with OpenAPI v2, which older clients read. It includes kinds that are not global.
 func (h *Handler) openAPI2(w http.ResponseWriter, allowed []members.Entry) error {
 	accept, contentType, unite, empty := binaryOpenAPI+", "+oldBinaryOpenAPI, binaryOpenAPI, uniteBinary, ""
 	if !acceptsBinaryOpenAPI(h.Request.Header) {
@@ -40,7 +39,6 @@ const (
 	oldBinaryOpenAPI = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 )
 
-// acceptsBinaryOpenAPI reports whether a client accepts protobuf.
 func acceptsBinaryOpenAPI(h http.Header) bool {
 	for clause := range strings.SplitSeq(strings.Join(h["Accept"], ","), ",") {
 		if media, _, _ := strings.Cut(strings.TrimSpace(clause), ";"); media == binaryOpenAPI || media == oldBinaryOpenAPI {
@@ -50,16 +48,14 @@ func acceptsBinaryOpenAPI(h http.Header) bool {
 	return false
 }
 
-// uniteSwagger adds to one document the paths and definitions that only another has.
 func uniteSwagger(a, b []byte) ([]byte, error) {
 	return unite(a, b, map[string]int{"paths": 1, "definitions": 1})
 }
 
-// binaryParts has the fields of a document in protobuf (gnostic's openapi.v2.Document) for paths and definitions, and
-// the field of their entries. binaryName is the field of an entry's name.
+// binaryParts has the fields of paths and definitions in gnostic's openapi.v2.Document, and that of their entries.
 var binaryParts = []struct{ field, entries protowire.Number }{{8, 2}, {9, 1}}
 
-const binaryName protowire.Number = 1
+const binaryName protowire.Number = 1 // the field of the name of an entry
 
 // uniteBinary is uniteSwagger for protobuf, whose readers unite repeated fields. It appends the new entries.
 func uniteBinary(a, b []byte) ([]byte, error) {
@@ -92,7 +88,6 @@ func uniteBinary(a, b []byte) ([]byte, error) {
 	return out, nil
 }
 
-// binaryEntries calls found for the named entries of a part of a document. It fails if there are more than limit.
 func binaryEntries(doc []byte, part, entries protowire.Number, limit int, found func(name, entry []byte)) error {
 	return binaryFields(doc, part, func(v []byte) error {
 		return binaryFields(v, entries, func(entry []byte) error {
@@ -112,7 +107,6 @@ func binaryEntries(doc []byte, part, entries protowire.Number, limit int, found 
 	})
 }
 
-// binaryFields calls found for the fields of a message with a number, if they have a length.
 func binaryFields(message []byte, number protowire.Number, found func(v []byte) error) error {
 	for len(message) > 0 {
 		n, typ, size := protowire.ConsumeTag(message)

@@ -13,11 +13,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 )
 
-// maxDiscovery is the maximum size in bytes of one member's document of discovery: /api, or /apis.
-const maxDiscovery = 4 << 20
+const maxDiscovery = 4 << 20 // bytes of one member's /api or /apis
 
-// union returns the kinds of all clusters, each once, as far as they are global. It is cached for one caller, also if a
-// cluster failed: kubectl asks twice in a row. Requests of a caller that arrive together share one union.
+// union returns the global kinds of all clusters. Even a result with failures is cached: kubectl asks twice in a row.
 func (h *Handler) union(allowed []members.Entry) (
 	union discoveryv2.APIGroupDiscoveryList, failures []*members.Failure, err error,
 ) {
@@ -51,7 +49,6 @@ func (h *Handler) key(allowed []members.Entry) members.Digest {
 		h.Selector.ControlPlane())
 }
 
-// memberDocuments has the bodies of one document of all members.
 type memberDocuments struct {
 	bodies [][]byte
 	good   []int // indexes of members that sent one
@@ -59,11 +56,9 @@ type memberDocuments struct {
 	err    error
 }
 
-// aggregatedAccept is the Accept header for aggregated discovery.
 const aggregatedAccept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
 	"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 
-// readUnion reads the discovery of the clusters, and unites it.
 func (h *Handler) readUnion(allowed []members.Entry) (*cachedUnion, error) {
 	u := newUniter()
 	var answers [2]memberDocuments
@@ -114,8 +109,7 @@ func (h *Handler) readUnion(allowed []members.Entry) (*cachedUnion, error) {
 	return &cachedUnion{union: u.union(), failures: failures}, nil
 }
 
-// isGlobal returns a function that reports whether a resource of a cluster is global. Everything of the control-plane
-// cluster is. If registries cover some namespaces, kinds with namespaces and the namespaces themselves are.
+// Where registries cover only some namespaces, isGlobal includes the resource namespaces.
 func (h *Handler) isGlobal(c members.Entry) func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool {
 	return func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool {
 		if h.Selector.CoversAll(c) {

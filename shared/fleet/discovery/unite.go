@@ -7,20 +7,17 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// uniteSchemas adds to one OpenAPI document the paths and components that only another has.
 func uniteSchemas(a, b []byte) ([]byte, error) {
 	return unite(a, b, map[string]int{"paths": 1, "components": 2})
 }
 
-// maxNames is the maximum number of names in one object of a member's document, such as paths. Each needs some hundred
-// bytes while it is decoded. 2,000 CustomResourceDefinitions have some 12,000. A united document has at most twice as
-// many.
+// maxNames limits the names in one object of a member's document, because each needs some hundred bytes when decoded.
+// 2,000 CustomResourceDefinitions have some 12,000. A united document has at most twice as many.
 const maxNames = 50_000
 
 var errManyNames = errors.New("it has too many names in one place")
 
-// unite adds to parts of one JSON document the names that only another has. parts maps each part to its number of
-// levels of names. A name of the last level that both have stays as it is.
+// unite adds to a JSON document the names that only another has. parts maps each part to its number of levels of names.
 func unite(a, b []byte, parts map[string]int) ([]byte, error) {
 	var s scan.Scanner
 	if !s.Whole(a) || !s.Whole(b) {
@@ -50,7 +47,6 @@ func unite(a, b []byte, parts map[string]int) ([]byte, error) {
 	return json.Marshal(into)
 }
 
-// uniteNames unites two objects with a number of levels; a is nil if there is only b.
 func uniteNames(a, b json.RawMessage, depth int) (json.RawMessage, error) {
 	switch {
 	case depth == 0 && a == nil:
@@ -84,8 +80,7 @@ func uniteNames(a, b json.RawMessage, depth int) (json.RawMessage, error) {
 	return json.Marshal(x)
 }
 
-// fieldsOf returns the values of an object by their names, as parts of its text, which must be well-formed. It returns
-// nil for null, and fails for more than limit names.
+// fieldsOf returns the values of a well-formed object by their names, as parts of its text; nil for null.
 func fieldsOf(object []byte, limit int) (map[string]json.RawMessage, error) {
 	at := scan.Space(object, 0)
 	switch object[at] {

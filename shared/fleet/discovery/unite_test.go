@@ -117,7 +117,6 @@ func TestUniteBounded(t *testing.T) {
 	}
 }
 
-// binaryOf returns a document whose paths have these entries.
 func binaryOf(entries ...[]byte) []byte {
 	var paths []byte
 	for _, e := range entries {
@@ -126,7 +125,7 @@ func binaryOf(entries ...[]byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, binaryParts[0].field, protowire.BytesType), paths)
 }
 
-// TestUniteBinaryBounded is TestUniteBounded for protobuf. An entry with many names is one entry.
+// TestUniteBinaryBounded is TestUniteBounded for protobuf.
 func TestUniteBinaryBounded(t *testing.T) {
 	named := func(names ...string) (entry []byte) {
 		for _, name := range names {

@@ -20,7 +20,6 @@ const (
 	maxSubresources = 256
 )
 
-// memberGroup has the fields of a group in a member's discovery that are read.
 type memberGroup struct {
 	Metadata struct {
 		Name string `json:"name"`
@@ -33,11 +32,9 @@ type memberVersion struct {
 	Resources []*discoveryv2.APIResourceDiscovery `json:"resources"` // nil for null
 }
 
-// maxDiscovered is the maximum number of values in one member's document. Each may need 160 bytes. Real documents of
-// maxDiscovery bytes have fewer.
+// maxDiscovered limits the values in one member's document, since each may need 160 bytes.
 const maxDiscovered = 400_000
 
-// parseDiscovery parses a member's document of discovery.
 func parseDiscovery(cluster string, doc []byte) ([]memberGroup, *members.Failure) {
 	bad := func(err error, why string) *members.Failure {
 		return members.NewFailure(cluster, http.StatusBadGateway, err, "cluster %q %s", cluster, why)
@@ -59,11 +56,8 @@ func parseDiscovery(cluster string, doc []byte) ([]memberGroup, *members.Failure
 	return list.Items, nil
 }
 
-// uniter builds a union of discovery. It indexes names, since documents have thousands of kinds.
-//
-// One member must not change what the others have. Versions and resources of most members come first, since clients use
-// the first version of a group and the first resource of a name. The kind and scope of a resource are those of most
-// members. On a tie, the description that was added first wins.
+// uniter builds a union of discovery in which most members decide, or on a tie the first that was added. They decide
+// the kind and scope of a resource, and the order, since clients use the first version and resource.
 type uniter struct{ all node }
 
 // node is a group, a version of a group, or a resource of a version.
@@ -76,7 +70,6 @@ type node struct {
 	variants []*variant // descriptions of a resource
 }
 
-// variant is a resource as some members describe it.
 type variant struct {
 	votes int
 	discoveryv2.APIResourceDiscovery
@@ -84,7 +77,7 @@ type variant struct {
 
 func newUniter() *uniter { return &uniter{} }
 
-// vote returns the child of that name, and adds a member's votes to it, once. It reports whether it added them.
+// vote adds a member's votes to the child of that name, once. first reports whether it added them.
 func (u *node) vote(name string, member, votes int) (of *node, first bool) {
 	of = u.at[name]
 	if of == nil {
@@ -101,8 +94,7 @@ func (u *node) vote(name string, member, votes int) (of *node, first bool) {
 	return of, first
 }
 
-// add adds the global resources of a member's group with the member's votes. It skips resources over the bounds. All
-// groups of a member must be added before those of the next.
+// add adds the global resources of a member's group. All groups of a member must be added before those of the next.
 func (u *uniter) add(
 	member, votes int, g memberGroup, isGlobal func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool,
 ) {
@@ -121,13 +113,11 @@ func (u *uniter) add(
 	}
 }
 
-// isOversized reports whether a resource is over the bounds.
 func isOversized(r *discoveryv2.APIResourceDiscovery) bool {
 	return max(len(r.Verbs), len(r.ShortNames), len(r.Categories)) > maxVerbs || len(r.Subresources) > maxSubresources
 }
 
-// describe adds a member's description of a resource. Members that agree on kind and scope share one variant, which has
-// the verbs and subresources of all.
+// describe merges the descriptions of members that agree on kind and scope into one variant.
 func (u *node) describe(r *discoveryv2.APIResourceDiscovery, votes int) {
 	i := slices.IndexFunc(u.variants, func(v *variant) bool {
 		return *v.ResponseKind == *r.ResponseKind && v.Scope == r.Scope
@@ -153,13 +143,11 @@ func (u *node) describe(r *discoveryv2.APIResourceDiscovery, votes int) {
 	}
 }
 
-// sorted returns the children, those of more members first.
 func (u *node) sorted() []*node {
 	slices.SortStableFunc(u.children, func(a, b *node) int { return cmp.Compare(b.votes, a.votes) })
 	return u.children
 }
 
-// union returns the union of everything that was added.
 func (u *uniter) union() discoveryv2.APIGroupDiscoveryList {
 	var out discoveryv2.APIGroupDiscoveryList
 	for _, group := range u.all.sorted() {

@@ -29,7 +29,6 @@ func groupOf(name, kind string, of ...string) (g memberGroup) {
 	return g
 }
 
-// anything reports every resource as global.
 func anything(string, *discoveryv2.APIResourceDiscovery) bool { return true }
 
 // text returns a union as GROUP/VERSION/RESOURCE:KIND.
@@ -72,8 +71,7 @@ func TestUniter(t *testing.T) {
 	}
 }
 
-// TestMajorityDecidesDiscovery fails if one member could decide against two others, or against one with two votes. It
-// must not decide the kind of a resource, nor which version or group comes first, however often it repeats them.
+// TestMajorityDecidesDiscovery fails if one member could decide a kind or an order, however often it repeats them.
 func TestMajorityDecidesDiscovery(t *testing.T) {
 	evil := []memberGroup{groupOf("evil.io", "E", "v1/deployments"), groupOf("evil.io", "E", "v1/deployments"),
 		groupOf("evil.io", "E", "v1/deployments"),
@@ -127,8 +125,7 @@ func TestUniterMany(t *testing.T) {
 	}
 }
 
-// TestUniterVerbs fails if a resource with too many verbs or subresources delayed discovery for minutes, or hid that of
-// others.
+// TestUniterVerbs fails if a resource with too many verbs delayed discovery for minutes, or hid that of others.
 func TestUniterVerbs(t *testing.T) {
 	const many = 40_000
 	good := groupOf("apps", "Deployment", "v1/deployments")
@@ -158,8 +155,7 @@ func TestUniterVerbs(t *testing.T) {
 	}
 }
 
-// TestDiscoveryBounded fails if a document of discovery could use many times its size, or if a large one of a real
-// cluster were refused.
+// TestDiscoveryBounded fails if discovery could use many times its size, or if that of a real cluster were refused.
 func TestDiscoveryBounded(t *testing.T) {
 	const size = maxDiscovered / 2 * 3 // the bytes of "{}," at the limit of values
 	of := func(items string) []byte { return []byte(`{"kind":"APIGroupDiscoveryList","items":[` + items + `]}`) }
@@ -207,7 +203,6 @@ func TestDiscoveryBounded(t *testing.T) {
 	}
 }
 
-// many returns as many elements as fit into that many bytes.
 func many(one string, bytes int) string {
 	return strings.TrimSuffix(strings.Repeat(one+",", bytes/(len(one)+1)), ",")
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 )
 
-// chunkSize is the size in bytes up to which a chunk is filled.
-const chunkSize = 32 << 10
+const chunkSize = 32 << 10 // bytes up to which a chunk is filled
 
 // chunk has some objects of a part as they appear in the response, with commas between them.
 type chunk struct {
@@ -19,7 +18,6 @@ type chunk struct {
 	err     error
 }
 
-// fill replaces the contents of a chunk by up to n of the part's next objects.
 func (one *part) fill(c *chunk, n int) {
 	for *c = (chunk{text: c.text[:0]}); c.objects < n && len(c.text) < chunkSize; {
 		v, err := one.next()
@@ -45,7 +43,7 @@ func (one *part) fill(c *chunk, n int) {
 	}
 }
 
-// spool fills chunks of a part while the writer writes chunks of others. Reading JSON is as slow as writing it.
+// spool fills chunks of a part while the writer writes others. Reading JSON is as slow as writing it.
 type spool struct {
 	*part
 	ready chan *chunk
@@ -59,8 +57,7 @@ func newSpool(one *part) *spool {
 	return s
 }
 
-// run returns after the part's last chunk, or once done is closed and the part is stopped. A chunk never crosses
-// rounds.
+// run returns after the last chunk, or once done is closed and the part is stopped. A chunk never crosses rounds.
 func (s *spool) run(pool *members.Pool, done <-chan struct{}) {
 	for left := roundSize; ; {
 		var c *chunk
@@ -88,6 +85,5 @@ func (s *spool) run(pool *members.Pool, done <-chan struct{}) {
 	}
 }
 
-// roundSize is the number of objects that a list without a limit writes of one member before it goes on to the next.
-// All members send at the same time, and the gateway buffers no more of each than the member sent ahead.
+// roundSize is the number of objects of one member that a list without a limit writes before those of the next.
 const roundSize = 100

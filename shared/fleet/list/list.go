@@ -1,8 +1,6 @@
-// Package list unites the lists of several clusters into one response.
+// Package list unites the lists of several clusters into one response. Read Serve first.
 //
-// Read Serve first. A page decides which members it calls, and for which versions. A part is the list of one
-// member. The writer writes the objects of all parts while they arrive. For a list without a limit, a spool reads ahead
-// for each part. For a page, the writer reads one part after the other and ends with a continue token.
+// A page has the objects of one member after those of another. A list without a limit alternates between members.
 //
 // Invariants:
 //   - A member that fails is left out with a warning. A strict request and a page after the first fail instead.
@@ -23,9 +21,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Serve writes the lists of all targets as one. isBare reports whether the request names no cluster although there are
-// several. It returns an error only if nothing was written, and panics with http.ErrAbortHandler if the list breaks off
-// later.
+// Serve writes the lists of all targets as one. isBare reports whether the request names no cluster of several. Serve
+// also returns an error, for the log, if the response is a member's Status. It panics with http.ErrAbortHandler if the
+// list breaks off.
 func Serve(
 	w http.ResponseWriter, client *members.Client, req *request.Request, targets []members.Target,
 	isBare func() bool,
@@ -79,7 +77,7 @@ func Serve(
 func (p *page) check(w http.ResponseWriter, parts []*part, failures []*members.Failure) (isFinal bool, err error) {
 	switch expired := p.expired(failures); {
 	case p.single && len(failures) == 1 && failures[0].IsExpired() && canPass(failures[0]):
-		// It may have a continue token for the rest, or a time to wait.
+		// The Status may have a continue token for the rest, or a time to wait.
 		return true, respond.Failure(w, failures[0], p.newAnswer(failures[0].Cluster))
 	case len(expired) > 0: // the client starts anew, whatever else failed
 		return true, members.ExpiredSummary(expired)
@@ -89,7 +87,6 @@ func (p *page) check(w http.ResponseWriter, parts []*part, failures []*members.F
 	return false, nil
 }
 
-// respond writes the response with its headers.
 func (p *page) respond(w http.ResponseWriter, parts []*part) error {
 	respond.Stream(w)
 	out := newSink(w)
@@ -103,13 +100,12 @@ func (p *page) respond(w http.ResponseWriter, parts []*part) error {
 	return nil
 }
 
-// prunes reports whether kubectl apply --prune sends the list without selecting a cluster. kubectl deletes the listed
-// objects that its manifests do not have, in every cluster. It lists for no other reason.
+// prunes reports whether kubectl apply --prune lists every cluster. It would delete the listed objects that its
+// manifests lack. kubectl apply lists for no other reason.
 func prunes(req *request.Request) bool {
 	return req.Command() == request.CommandApply && req.Clusters == nil && req.Labels.Empty()
 }
 
-// refusePrune returns the error for a list that prunes.
 func refusePrune(resource string) error {
 	return status.New(status.NoPlacement, "", "%s to prune cannot be listed: kubectl apply --prune would delete those "+
 		"of every cluster; use -n NAMESPACE@CLUSTER and --prune-allowlist with kinds that have namespaces, "+

@@ -15,8 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// pageConcurrency is the maximum number of members that a page after the first calls. The page ends with the last of
-// them.
+// pageConcurrency limits the members that a page after the first calls. The page ends with the last of them.
 const pageConcurrency = 4
 
 // page is a list, or a page of one.
@@ -32,7 +31,6 @@ type page struct {
 	version     cursor.Version
 }
 
-// newPage parses limit, continue and resourceVersion, and decides which members the page asks.
 func newPage(client *members.Client, req *request.Request, targets []members.Target) (*page, error) {
 	p := &page{
 		client: client, req: req, single: members.IsSingle(targets), targets: targets, version: cursor.Version{},
@@ -50,7 +48,6 @@ func newPage(client *members.Client, req *request.Request, targets []members.Tar
 	return p, p.begin()
 }
 
-// resume parses a continue token.
 func (p *page) resume(s string) error {
 	token, err := cursor.ParseToken(s)
 	switch {
@@ -67,7 +64,6 @@ func (p *page) resume(s string) error {
 	return status.New(status.BadRequest, "", "%w", err)
 }
 
-// begin parses the version of a list without a continue token.
 func (p *page) begin() error {
 	v := p.req.Param("resourceVersion")
 	if !cursor.Composite(v) {
@@ -102,7 +98,6 @@ func (p *page) coveredBy(v cursor.Version) ([]members.Target, error) {
 	return out, nil
 }
 
-// selectNext selects the members that follow by the token, the first pageConcurrency of them if the page has a limit.
 func (p *page) selectNext() error {
 	all, err := p.coveredBy(p.token.Version)
 	if err != nil {
@@ -118,8 +113,7 @@ func (p *page) selectNext() error {
 	return nil
 }
 
-// expired returns the failures of members that lack the requested version. Without a version, an expired failure is
-// like any other.
+// expired returns the failures of members that lack the requested version. Without a version, there are none.
 func (p *page) expired(failures []*members.Failure) []*members.Failure {
 	if v := p.req.Param("resourceVersion"); p.token == nil && (v == "" || v == "0") {
 		return nil
@@ -127,7 +121,6 @@ func (p *page) expired(failures []*members.Failure) []*members.Failure {
 	return members.Without(failures, func(e *members.Failure) bool { return !e.IsExpired() })
 }
 
-// call returns the call to one member.
 func (p *page) call(t members.Target, accept string) (members.Call, error) {
 	query := p.req.Query()
 	query.Del("continue")
@@ -172,7 +165,7 @@ func (p *page) call(t members.Target, accept string) (members.Call, error) {
 	}, nil
 }
 
-// path returns the path of the member's list. It changes query if the rows of several namespaces are to be filtered.
+// path changes query if the rows of several namespaces are to be filtered.
 func (p *page) path(t members.Target, query url.Values) string {
 	path := p.req.Route.Path
 	if t.Scope.All || p.req.Resource.Namespace != "" {
@@ -187,19 +180,16 @@ func (p *page) path(t members.Target, query url.Values) string {
 	return path
 }
 
-// canPass reports whether a Status may pass as the member sent it. A continue token in it must not read as one of the
-// fleet's.
+// canPass reports whether a Status may pass unchanged. Its continue token must not read as one of the fleet's.
 func canPass(e *members.Failure) bool {
 	return e.Raw != nil && !isFleetToken(scan.Text(scan.Lookup(e.Raw, "metadata", "continue")))
 }
 
-// isFleetToken reports whether a member's continue token reads as one of the fleet's.
 func isFleetToken(s string) bool {
 	_, err := cursor.ParseToken(s)
 	return err == nil
 }
 
-// newAnswer returns the rewriter for objects of a cluster.
 func (p *page) newAnswer(cluster string) *naming.Answer {
 	return p.req.NewAnswer(cluster, p.client.AcquireDecodeSlot)
 }

@@ -22,7 +22,6 @@ type part struct {
 	namespace  func() string // namespace of the object that transform appended last
 }
 
-// newPart returns the part for the list of a member.
 func (p *page) newPart(a *members.Answer, s *merge.Source) *part {
 	one := &part{Answer: a, Source: s}
 	if p.req.Resource.Namespace == "" && !a.Scope.All && len(a.Scope.Namespaces) > 1 {
@@ -66,8 +65,7 @@ func dropOtherForms(parts []*part, failures []*members.Failure) ([]*part, []*mem
 	return out, failures
 }
 
-// majority returns a part with the most frequent form. On a tie, the form of the cluster that was registered first
-// wins. There must be a part.
+// majority returns a part with the most frequent form. On a tie, the first registered cluster wins.
 func majority(parts []*part) *part {
 	votes := map[string]int{}
 	for _, one := range parts {
@@ -78,7 +76,6 @@ func majority(parts []*part) *part {
 	})
 }
 
-// form describes the form of a part, as far as it has arrived.
 func form(one *part) string {
 	if one.IsTable() {
 		return "Table"
@@ -86,9 +83,8 @@ func form(one *part) string {
 	return cmp.Or(one.Kind, "list") + " of " + one.APIVersion
 }
 
-// dropUnversioned removes parts whose list has no version but must have one. The request may have a version for the
-// member, as on pages after the first. A first page needs versions if another member has one. If no member has a
-// version, the list has no pages.
+// dropUnversioned removes parts that lack a required version. Pages require versions, and so does a request with a
+// version for the member. If no member has a version, the list has no pages.
 func (p *page) dropUnversioned(parts []*part, failures []*members.Failure) ([]*part, []*members.Failure) {
 	isUnversioned := func(one *part) bool {
 		return one.Metadata() != nil && !cursor.ValidOwn(one.Metadata().ResourceVersion)
@@ -108,8 +104,7 @@ func (p *page) dropUnversioned(parts []*part, failures []*members.Failure) ([]*p
 	return out, failures
 }
 
-// columnsOf returns the columns of the parts' tables. The most frequent columns come first. On a tie, those of the
-// cluster that was registered first do.
+// columnsOf returns the most frequent columns first. On a tie, those of the first registered cluster come first.
 func columnsOf(parts []*part) [][]merge.Column {
 	parts = slices.Clone(parts)
 	names, votes := map[*part]string{}, map[string]int{}

@@ -18,12 +18,11 @@ func (one *part) remaining() *int64 {
 	return one.Metadata().RemainingItemCount
 }
 
-// remaining returns the number of objects that follow a page, 0 if it is not known. written is the number of objects on
-// all parts of the page. The page has fromFirst objects of parts[0], in which it ends, and none of the others.
+// remaining returns the number of objects that follow a page; 0 if it is not known. The page has written objects,
+// fromFirst of parts[0], in which it ends.
 //
-// All pages show the same moment, so that pages after the first subtract their own objects. The first page adds the
-// counts of its members, by their own remainingItemCount. Members without a count are asked for one object, all at the
-// same time.
+// The first page adds the counts of its members, and asks those without a count. Later pages subtract their own
+// objects, since all pages show the same moment.
 func (p *page) remaining(parts []*part, fromFirst, written int) int64 {
 	switch {
 	case p.token != nil:
@@ -67,8 +66,7 @@ func countOf(n int, m *merge.Metadata) (count int64, ok bool) {
 	}
 }
 
-// count returns the number of objects that members have at the version of the list. It asks each of them for one
-// object, and reports whether all reported their count.
+// count asks each member for one object at the version of the list, and reports whether all reported their count.
 func (p *page) count(targets []members.Target) (sum int64, ok bool) {
 	counts := make([]int64, len(targets))
 	known := make([]bool, len(targets))

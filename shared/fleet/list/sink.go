@@ -9,8 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// sink writes the response in large pieces. After an error, the methods do nothing; those that return an error return
-// it.
+// sink writes the response in large pieces. After an error, it writes nothing more.
 type sink struct {
 	w   http.ResponseWriter
 	rc  *http.ResponseController
@@ -46,7 +45,6 @@ func (s *sink) flush() error {
 // release removes the deadline of the connection.
 func (s *sink) release() { _ = s.rc.SetWriteDeadline(time.Time{}) }
 
-// head writes kind and apiVersion of a list, and its metadata.
 func (s *sink) head(of *merge.Source, m merge.Metadata) {
 	text, err := json.Marshal(m)
 	if err != nil {

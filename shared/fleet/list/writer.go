@@ -12,7 +12,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// writer writes a page.
 type writer struct {
 	*page
 	out     *sink
@@ -20,7 +19,6 @@ type writer struct {
 	chunk   chunk // the one that writePart fills
 }
 
-// write writes the whole response.
 func (w *writer) write(parts []*part) error {
 	metadataFirst := w.limit == 0
 	for _, one := range parts {
@@ -30,7 +28,7 @@ func (w *writer) write(parts []*part) error {
 		}
 	}
 	isTable := parts[0].IsTable()
-	layout := w.prepare(parts, isTable)
+	layout := w.setTransforms(parts, isTable)
 	w.out.text("{")
 	if metadataFirst {
 		w.head(parts, merge.Metadata{})
@@ -56,14 +54,12 @@ func (w *writer) write(parts []*part) error {
 	return w.out.flush()
 }
 
-// head writes the kind of most parts, and the metadata with the version of all.
 func (w *writer) head(parts []*part, m merge.Metadata) {
 	m.ResourceVersion = w.version.ClientForm(w.single)
 	w.out.head(majority(parts).Source, m)
 }
 
-// prepare sets the function that appends objects of each part to the response. It returns the layout of a table.
-func (w *writer) prepare(parts []*part, isTable bool) *merge.Layout {
+func (w *writer) setTransforms(parts []*part, isTable bool) *merge.Layout {
 	var layout *merge.Layout
 	if isTable {
 		layout = merge.NewLayout(columnsOf(parts)...)
@@ -78,7 +74,6 @@ func (w *writer) prepare(parts []*part, isTable bool) *merge.Layout {
 	return layout
 }
 
-// recordVersion records the version in a part's metadata, if it has arrived.
 func (p *page) recordVersion(one *part) error {
 	m := one.Metadata()
 	if m == nil {
@@ -93,8 +88,7 @@ func (p *page) recordVersion(one *part) error {
 	return nil
 }
 
-// objects writes the objects of all parts, up to the limit. It returns the continue token and the count of the objects
-// that follow the page.
+// objects writes objects up to the limit. It returns the continue token and the count of the objects that follow.
 func (w *writer) objects(parts []*part) (end merge.Metadata, err error) {
 	if w.limit == 0 {
 		if len(w.later) > 0 { // selectNext leaves none; otherwise the list would look complete
@@ -130,7 +124,6 @@ func (w *writer) writePart(one *part, n int) (more bool, err error) {
 	return true, nil
 }
 
-// writeRounds writes all objects of all parts, roundSize objects of each part in every round.
 func (w *writer) writeRounds(parts []*part) error {
 	isWhole, done := false, make(chan struct{})
 	var running sync.WaitGroup
@@ -167,7 +160,6 @@ func (w *writer) writeRounds(parts []*part) error {
 	return nil
 }
 
-// writeRound writes up to roundSize objects of a part. It reports whether there may be more.
 func (w *writer) writeRound(s *spool) (more bool, err error) {
 	for n := 0; n < roundSize; {
 		c := <-s.ready // run sends until it has sent the last
@@ -183,7 +175,6 @@ func (w *writer) writeRound(s *spool) (more bool, err error) {
 	return true, nil
 }
 
-// writeChunk writes a chunk. It reports whether there may be more of the part.
 func (w *writer) writeChunk(one *part, c *chunk) (more bool, err error) {
 	if c.err != nil {
 		return false, c.err
@@ -201,8 +192,7 @@ func (w *writer) writeChunk(one *part, c *chunk) (more bool, err error) {
 	return true, nil
 }
 
-// endWithin ends a page while part i may have more. It reads only the versions of the parts after it. A version may
-// follow the objects.
+// endWithin ends a page in part i. It reads only the versions of the parts after it, which may follow their objects.
 func (w *writer) endWithin(parts []*part, i int) (end merge.Metadata, err error) {
 	one := parts[i]
 	read := one.Read
@@ -231,7 +221,6 @@ func (w *writer) endWithin(parts []*part, i int) (end merge.Metadata, err error)
 	return metadataOf(t), nil
 }
 
-// metadataOf returns the metadata of a page that another page follows.
 func metadataOf(t cursor.Token) merge.Metadata {
 	m := merge.Metadata{Continue: t.String()}
 	if t.Remaining > 0 {
@@ -240,7 +229,6 @@ func metadataOf(t cursor.Token) merge.Metadata {
 	return m
 }
 
-// readVersions reads the versions of parts that do not fit into the page.
 func (p *page) readVersions(parts []*part) error {
 	late := time.AfterFunc(members.StallTimeout, func() { // a hostile member may send forever
 		for _, other := range parts {

@@ -45,8 +45,7 @@ func listOfParts(limit int, parts ...*part) (string, error) {
 	return recorder.Body.String() + string(w.out.buf), err
 }
 
-// TestListAlternatesBetweenClusters fails if a client could not see objects of each cluster near the beginning of a
-// list.
+// TestListAlternatesBetweenClusters fails if a client could not see objects of each cluster early in a list.
 func TestListAlternatesBetweenClusters(t *testing.T) {
 	end, nothing := strings.NewReader, func() {}
 	got, err := listOfParts(0, partOf(t, "a", 1, 2*roundSize+50, end("]}"), nothing),
@@ -113,7 +112,6 @@ func TestBrokenPartEndsList(t *testing.T) {
 	}
 }
 
-// member returns a target of which all is global.
 func member(name string, id uint64) members.Target {
 	return members.Target{Entry: members.Entry{
 		Cluster: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, ID: id},
@@ -131,8 +129,7 @@ func TestLongestToken(t *testing.T) {
 	}
 }
 
-// TestMajorityDecidesColumns fails if one cluster could decide which columns come first. On a tie, the cluster that was
-// registered first decides.
+// TestMajorityDecidesColumns fails if one cluster could decide which columns come first.
 func TestMajorityDecidesColumns(t *testing.T) {
 	table := func(id uint64, names ...string) *part {
 		one := &part{Answer: &members.Answer{Target: member("m", id)}, Source: &merge.Source{}}

@@ -17,14 +17,12 @@ type Answer struct {
 	Err      error     // a *Failure, or the cause if the caller has gone
 }
 
-// Succeeded reports whether the member responded with a code of success. A write is done then, even if the rest of the
-// response is lost.
+// Succeeded reports whether the response has a code of success. A write is done then, even if the response is cut.
 func (a *Answer) Succeeded() bool {
 	return a.Response != nil && a.Response.StatusCode >= 200 && a.Response.StatusCode <= 299
 }
 
-// Split separates successful answers from failures. err is the cause if the caller has gone; all answers are closed
-// then.
+// Split separates successful answers from failures. If the caller has gone, it closes all and returns the cause.
 func Split(answers []*Answer) (good []*Answer, bad []*Failure, err error) {
 	for _, a := range answers {
 		var e *Failure
@@ -62,7 +60,6 @@ func ReadLimited(r io.Reader, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// decompressed returns the body of a response, which is decompressed while it is read.
 func decompressed(resp *http.Response) (io.Reader, error) {
 	switch encoding := resp.Header.Get("Content-Encoding"); encoding {
 	case "", "identity":

@@ -20,10 +20,8 @@ import (
 // Target is a cluster that a request covers.
 type Target struct {
 	Entry
-	Scope registry.Scope
-	// Unavailable is the reason why the coverage of the cluster is not known, or nil. Such a cluster is not called and
-	// fails with this reason.
-	Unavailable *Failure
+	Scope       registry.Scope
+	Unavailable *Failure // why the coverage is not known, or nil; the cluster then fails without a call
 }
 
 // Names returns the names of targets.
@@ -39,10 +37,9 @@ func Names(targets []Target) []string {
 type Call struct {
 	Method, Path string
 	Query        url.Values
-	// Header replaces headers of the caller. An empty value removes one.
-	Header http.Header
-	Body   []byte
-	Write  bool // the deadline is writeDeadline
+	Header       http.Header // replaces headers of the caller; an empty value removes one
+	Body         []byte
+	Write        bool // the deadline is writeDeadline
 }
 
 // writeDeadline exceeds the minute after which kube-apiserver ends a request, so that the client gets its response.
@@ -50,8 +47,7 @@ const writeDeadline = 75 * time.Second
 
 // Caller is the client on whose behalf a Client calls members.
 type Caller struct {
-	// Request is cloned for each call, which has a method, a path and a body of its own. Its context ends all calls.
-	Request *http.Request
+	Request *http.Request // cloned for each call; its context ends all calls
 	User    *identity.User
 	Route   route.Route
 }
@@ -72,8 +68,7 @@ func (c *Client) WithRequest(r *http.Request) *Client {
 	return &Client{c.Pool, caller}
 }
 
-// WithoutCancel returns a Client whose calls continue after the caller has gone, until their deadlines. It makes calls
-// whose results other callers wait for, too.
+// WithoutCancel returns a Client whose calls continue after the caller has gone, for results that others wait for.
 func (c *Client) WithoutCancel() *Client {
 	return c.WithRequest(c.caller.Request.WithContext(context.WithoutCancel(c.Context())))
 }
@@ -88,10 +83,9 @@ func (c *Client) RouteTo(cluster, path string) route.Route {
 	return r
 }
 
-// Do calls one member and waits for the head of its response until the deadline. ready, if not nil, reads all or the
-// beginning of a successful response before the same deadline. A response without a code of success is a Failure.
-//
-// If Answer.Err is nil, the caller reads Answer.Body and then calls CloseAll.
+// Do calls one member and waits for the head of its response until the deadline. ready, if not nil, reads a successful
+// response, or its beginning, within the same deadline. A response without a code of success is a Failure. If
+// Answer.Err is nil, the caller must call CloseAll.
 func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answer) error) (a *Answer) {
 	if t.Unavailable != nil {
 		return &Answer{Target: t, Stop: func() {}, Err: t.Unavailable}
@@ -142,7 +136,6 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 	return a
 }
 
-// request returns the request of a call.
 func (c *Client) request(ctx context.Context, call Call) *http.Request {
 	req := c.caller.Request.Clone(ctx)
 	req.Method, req.RequestURI = call.Method, ""
@@ -184,8 +177,7 @@ func (c *Client) Fail(ctx context.Context, cluster string, err error) error {
 // MetadataListAccept is the Accept header of a list without the contents of objects.
 const MetadataListAccept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
 
-// ListMetadata sends a call for a list. It returns the metadata of the list and the number of its objects. The answer
-// is closed.
+// ListMetadata returns the metadata of a list and the number of its objects. The answer is closed.
 func (c *Client) ListMetadata(ctx context.Context, t Target, call Call) (m merge.Metadata, n int, a *Answer) {
 	a = c.Do(ctx, t, call, func(a *Answer) error {
 		s, err := merge.Open(t.Name, a.Body)
@@ -201,9 +193,6 @@ func (c *Client) ListMetadata(ctx context.Context, t Target, call Call) (m merge
 	return m, n, a
 }
 
-// IsSingle reports whether a request covers one cluster alone. A resourceVersion in the response is then the cluster's
-// own.
-//
-// Registries, the caller's rights and the request itself decide which clusters are covered. A cluster that is down
-// counts, so that the form of a resourceVersion does not change when it returns.
+// IsSingle reports whether a request covers one cluster alone, whose own resourceVersions the response then has. A
+// cluster that is down counts, so that their form does not change when it returns.
 func IsSingle(targets []Target) bool { return len(targets) == 1 }

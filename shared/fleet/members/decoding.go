@@ -2,8 +2,7 @@ package members
 
 import "context"
 
-// maxDecoding is the maximum number of large bodies and objects that are decoded at the same time, since each may use
-// 130 MiB. That number keeps a core busy. Bodies of at most smallBody bytes need no slot.
+// At most maxDecoding bodies over smallBody are decoded at once, since each may use 130 MiB.
 const (
 	maxDecoding = 4
 	smallBody   = 16 << 10

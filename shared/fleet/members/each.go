@@ -6,8 +6,7 @@ import (
 	"runtime/debug"
 )
 
-// Each runs call for all targets in parallel. i is the index of the target. It returns the answers in the order of the
-// targets.
+// Each runs call for all targets in parallel, and returns the answers in the order of the targets.
 func (p *Pool) Each(targets []Target, call func(i int, t Target) *Answer) []*Answer {
 	answers := make([]*Answer, len(targets))
 	done := make(chan struct{})
@@ -24,8 +23,8 @@ func (p *Pool) Each(targets []Target, call func(i int, t Target) *Answer) []*Ans
 	return answers
 }
 
-// Recover makes a panic over the response of a member a failure of that member. Otherwise the panic would end the
-// process with all its streams. Callers defer it in every goroutine that reads responses.
+// Recover makes a panic over the response of a member a Failure of that member. Callers defer it in every goroutine
+// that reads responses, because a panic would end the process with all its streams.
 func (p *Pool) Recover(cluster string, fail func(*Failure)) {
 	if cause := recover(); cause != nil {
 		p.cfg.Log.Error("a cluster's response cannot be handled", "cluster", cluster, "panic", fmt.Sprint(cause),

@@ -38,8 +38,7 @@ func (e *Failure) Unwrap() error { return e.Err }
 // IsNotFound reports whether the member has no such object, or no such kind.
 func (e *Failure) IsNotFound() bool { return e.Code == http.StatusNotFound }
 
-// IsExpired reports whether the member lacks the requested resourceVersion. It is too old, or newer than all versions
-// of a member that was restored from a backup.
+// IsExpired reports whether the member lacks the requested resourceVersion, which is too old or too large.
 func (e *Failure) IsExpired() bool {
 	return e.Code == http.StatusGone || e.Status != nil && e.Status.Details != nil &&
 		slices.ContainsFunc(e.Status.Details.Causes, func(c metav1.StatusCause) bool {
@@ -47,8 +46,7 @@ func (e *Failure) IsExpired() bool {
 		})
 }
 
-// Text returns the message with the name of the cluster, once. A Status is always attributed to its cluster, since a
-// member may write the name of another cluster into it.
+// Text returns the message with the cluster's name. A Status always gets it, since it may have another cluster's.
 func (e *Failure) Text() string {
 	if e.Cluster == "" || e.Status == nil && strings.Contains(e.Message, fmt.Sprintf("cluster %q", e.Cluster)) {
 		return e.Message
@@ -56,7 +54,6 @@ func (e *Failure) Text() string {
 	return fmt.Sprintf("cluster %q: %s", e.Cluster, e.Message)
 }
 
-// deadlineError ends a call to a member whose response does not begin.
 type deadlineError struct {
 	after   time.Duration
 	isWrite bool // the member may have done the write
@@ -70,11 +67,9 @@ func (e *deadlineError) Error() string {
 	return text
 }
 
-// maxText is the maximum size in bytes of a member's message.
-const maxText = 64 << 10
+const maxText = 64 << 10 // bytes of a member's message
 
-// refusal returns the Failure for a response without a code of success. Raw has the whole Status, with the bound of
-// other responses. Message, which also appears in logs, has at most maxText bytes.
+// refusal returns the Failure for a response without a code of success. Message is shortened, because logs have it.
 func refusal(cluster string, a *Answer) *Failure {
 	data, _ := ReadLimited(a.Body, merge.MaxObject) // an incomplete body is no Status
 	e := &Failure{Cluster: cluster, Code: a.Response.StatusCode}
@@ -96,8 +91,8 @@ func refusal(cluster string, a *Answer) *Failure {
 	return e
 }
 
-// statusOf reads the fields of a Status that the gateway uses. It returns nil if data is no Status with a message. It
-// reads no cause except ResourceVersionTooLarge, because a Status may have more than fit into memory.
+// statusOf returns nil if data is no Status with a message. It reads no cause except ResourceVersionTooLarge, because a
+// Status may have more than fit into memory.
 func statusOf(data []byte) *metav1.Status {
 	o, err := merge.ObjectOf(data)
 	if err != nil {
@@ -130,7 +125,6 @@ func statusOf(data []byte) *metav1.Status {
 	return st
 }
 
-// shorten returns text with at most maxText bytes.
 func shorten(text string) string {
 	if len(text) <= maxText {
 		return text
@@ -138,8 +132,7 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:maxText], "") + "..."
 }
 
-// Summary returns the error of a request that failed because of these failures, of which there must be one. It lists
-// each of them, and has their code if all members sent the same.
+// Summary returns the error for one or more failures. It has their code if all have a Status with one code below 500.
 func Summary(failures []*Failure) error {
 	first := failures[0]
 	same := first.Status != nil && !slices.ContainsFunc(failures, func(e *Failure) bool {

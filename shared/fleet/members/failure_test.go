@@ -14,8 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// TestDeadlineMessage fails if a user who waited in vain could not see for how long and, after a write, that it may be
-// done.
+// TestDeadlineMessage fails if a user could not see the deadline, or that a write may be done.
 func TestDeadlineMessage(t *testing.T) {
 	read, write := (&deadlineError{10 * time.Second, false}).Error(), (&deadlineError{writeDeadline, true}).Error()
 	if read != "did not answer within 10s" ||
@@ -24,8 +23,7 @@ func TestDeadlineMessage(t *testing.T) {
 	}
 }
 
-// TestSummaryChangesNothing fails if one caller could see the code that the answer of another has, since failures are
-// shared.
+// TestSummaryChangesNothing fails if one caller could see the code of another's answer.
 func TestSummaryChangesNothing(t *testing.T) {
 	sent := metav1.Status{Message: "no", Reason: metav1.StatusReasonForbidden, Code: 1} // the response has another code
 	e := &Failure{Cluster: "a", Code: http.StatusForbidden, Status: &sent, Message: "no"}
@@ -39,8 +37,7 @@ func TestSummaryChangesNothing(t *testing.T) {
 	}
 }
 
-// TestRefusalOfManyBytes fails if a member could fill the gateway's log by the message of an error. The client gets it
-// whole.
+// TestRefusalOfManyBytes fails if a member could fill the gateway's log, or if the client got a shortened message.
 func TestRefusalOfManyBytes(t *testing.T) {
 	body := []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":409,"reason":"Conflict","message":"` +
 		strings.Repeat("x", 1<<20) + `"}`)

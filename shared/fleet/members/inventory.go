@@ -22,8 +22,7 @@ type Objects interface {
 	List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error)
 }
 
-// The inventory may be staleInventory old while its store is down.
-const (
+const ( // while the store is down
 	staleInventory   = 30 * time.Second
 	inventoryRetry   = 2 * time.Second
 	inventoryTimeout = 5 * time.Second
@@ -73,7 +72,6 @@ func newInventory(store Objects, fresh time.Duration, log *slog.Logger) *cache.C
 	}, func(ctx context.Context, _ string) (*Inventory, error) { return readInventory(ctx, store, log) })
 }
 
-// readInventory reads clusters and registries. It leaves out objects that cannot be parsed, and logs them.
 func readInventory(ctx context.Context, store Objects, log *slog.Logger) (*Inventory, error) {
 	inv := &Inventory{}
 	page, err := store.List(ctx, clusterv1alpha1.Prefix, 0, "")

@@ -17,8 +17,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// The kinds of resources are cached for all callers, since the gateway reads them with its own credential. They hardly
-// change, so that old ones serve while a member is down. A member that hangs delays only the first requests.
+// All callers share the cached kinds, since the gateway reads them with its own credential. Kinds hardly change, so
+// that old ones serve while a member is down.
 const (
 	kindsMax      = 1024
 	kindsTTL      = 30 * time.Second
@@ -47,7 +47,6 @@ type KindReport struct {
 	Unavailable *Failure // nil if the kind is known
 }
 
-// newKinds returns a cache of the kinds of resources, by kindsKey.
 func newKinds(p *Pool) *cache.Cache[map[string]ResourceKind] {
 	return cache.New(cache.Config{
 		Name: "kinds", Max: kindsMax, TTL: kindsTTL, Stale: kindsStale, Patience: kindsPatience, Retry: kindsRetry,
@@ -58,12 +57,11 @@ func newKinds(p *Pool) *cache.Cache[map[string]ResourceKind] {
 	}, p.readKinds)
 }
 
-// kindsKey identifies the kinds of a member. A member that is registered anew has another id.
+// A member that is registered anew has another id.
 func kindsKey(m Entry, apiVersion string) string {
 	return fmt.Sprintf("%d/%s/%s", m.ID, m.Name, apiVersion)
 }
 
-// readKinds reads the kinds of an API version from a member, with the gateway's own credential. key is from kindsKey.
 func (p *Pool) readKinds(ctx context.Context, key string) (map[string]ResourceKind, error) {
 	_, key, _ = strings.Cut(key, "/")
 	name, apiVersion, _ := strings.Cut(key, "/")
@@ -86,7 +84,6 @@ func (p *Pool) readKinds(ctx context.Context, key string) (map[string]ResourceKi
 	return kindsOf(doc)
 }
 
-// kindsOf parses an APIResourceList. The result maps names of resources, without subresources, to their kinds.
 func kindsOf(doc []byte) (map[string]ResourceKind, error) {
 	if err := scan.CheckValueCount(doc, kindsValues); err != nil {
 		return nil, err
@@ -114,9 +111,8 @@ func kindsOf(doc []byte) (map[string]ResourceKind, error) {
 	return kinds, nil
 }
 
-// Kinds returns the kind of a resource in each of these members, by the members' names. It waits for all members within
-// the deadline. Once the member with the id preferred has the resource, it waits for the others no longer than
-// GracePeriod; 0 prefers none.
+// Kinds returns the kind of a resource in each of these members, by name. Once the member with the id preferred has the
+// resource, it waits for the others no longer than GracePeriod; 0 prefers none.
 func (p *Pool) Kinds(ctx context.Context, members []Entry, k registry.Kind, preferred uint64) (
 	map[string]KindReport, error,
 ) {

@@ -8,7 +8,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/alloctest"
 )
 
-// many returns as many elements as fit in so many bytes.
 func many(one string, bytes int) string {
 	return strings.TrimSuffix(strings.Repeat(one+",", bytes/(len(one)+1)), ",")
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cache"
 )
 
-// A Pool remembers which cluster had an object, so that a cluster that hangs does not delay reads of objects in others.
-// That cluster alone never decides the answer, because all clusters are called. Once the remembered cluster has
-// responded, reads wait for the others no longer than GracePeriod. Writes and streams wait for all.
+// Once the cluster that had an object last has responded, reads wait no longer than GracePeriod for the others, which
+// may hang. Writes and streams wait for all.
 const (
 	locationsMax = 10_000
 	locationsTTL = 5 * time.Minute
@@ -37,8 +36,7 @@ func newLocations() *cache.Expiring[Digest, uint64] {
 	return cache.NewExpiring[Digest, uint64](locationsMax, nil)
 }
 
-// RememberLocation records the id of the cluster that has an object. The key must cover the object and the caller, so
-// that no caller learns from the requests of another.
+// RememberLocation records the id of the cluster that has an object. The key must cover the object and the caller.
 func (p *Pool) RememberLocation(key Digest, id uint64) {
 	p.locations.Add(key, id, time.Now().Add(locationsTTL))
 }

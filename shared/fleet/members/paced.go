@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// A member that has begun a list may stall for StallTimeout in all. Each byte that it sends returns some of that time,
-// at a rate far below that of any network. Otherwise a member that sends one object a minute would block clients
-// forever.
+// A member may stall for StallTimeout in all while it sends a list. Each byte returns some of that time, at
+// slowestRate. Otherwise a member that sends one object a minute would block clients forever.
 const (
 	StallTimeout = time.Minute
 	slowestRate  = 4 << 10 // bytes a second
@@ -16,8 +15,7 @@ const (
 
 var errTooSlow = errors.New("it arrives too slowly")
 
-// pacedReader reads the list of a member, and ends the call if it arrives too slowly. Only the time that Read waits for
-// the member counts, so that a slow client is not the member's fault. It is not safe for concurrent use.
+// pacedReader counts only the time that Read waits for the member, so that a slow client is not the member's fault.
 type pacedReader struct {
 	r    io.Reader
 	stop func()        // ends the call

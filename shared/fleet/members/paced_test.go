@@ -14,8 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// TestSlowListEnds fails if a list could last forever, since a member sends some bytes from time to time. Slow networks
-// and slow clients must not end a list.
+// TestSlowListEnds fails if a member could make a list last forever, or if a slow client ended it.
 func TestSlowListEnds(t *testing.T) {
 	const head = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`
 	object := `{"metadata":{"name":"` + strings.Repeat("x", 1000) + `"}}`

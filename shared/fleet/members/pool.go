@@ -1,15 +1,9 @@
-// Package members calls the clusters of the fleet on behalf of one caller, each call with a deadline of its own.
-//
-// Read Pool first, which has the connections and the caches. Client makes calls for one caller. Call is one request to
-// one cluster, Answer is its response, and Failure explains why there is no usable response. Inventory lists the
-// clusters and registries, and Kinds asks clusters about a resource.
+// Package members calls the clusters of the fleet on behalf of one caller. Read Pool and Client first.
 //
 // Invariants:
-//   - A call fails at its deadline unless its response has begun. Calls with Call.Write have a longer deadline.
+//   - A call fails at its deadline unless its response has begun. Writes have a longer deadline.
 //   - A panic over the response of a cluster becomes a Failure of that cluster.
 //   - Kinds reports for each cluster the kinds that the cluster itself sent, never those of another one.
-//
-// The package does not parse requests of clients. Caller has the parts that a call needs.
 package members
 
 import (
@@ -22,17 +16,14 @@ import (
 
 // Config is the configuration of a Pool. All fields are required except Freshness.
 type Config struct {
-	Objects Objects
-	Members *cluster.Members
-	// Freshness is the maximum age of the Inventory; 0 reads it for every request.
-	Freshness time.Duration
-	// Deadline is the maximum time until the response to a read begins. Writes have writeDeadline.
-	Deadline time.Duration
-	Log      *slog.Logger
+	Objects   Objects
+	Members   *cluster.Members
+	Freshness time.Duration // maximum age of the Inventory; 0 reads it for every request
+	Deadline  time.Duration // until the response to a read begins; writes have writeDeadline
+	Log       *slog.Logger
 }
 
-// Pool has the connections to the clusters of the fleet, and caches facts about them that are the same for all callers.
-// It is safe for concurrent use.
+// Pool has the connections to the clusters of the fleet, and caches facts about them. It is safe for concurrent use.
 type Pool struct {
 	cfg       Config
 	inventory *cache.Cache[*Inventory]

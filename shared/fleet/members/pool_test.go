@@ -11,7 +11,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 )
 
-// member returns a target of which all is global.
 func member(name string, id uint64) Target {
 	c := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	return Target{Entry: Entry{c, id}, Scope: registry.Scope{All: true}}

@@ -10,8 +10,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// maxWarning is the maximum size in bytes of one warning. MaxWarnings is their maximum number in a response. Load
-// balancers permit some kilobytes of headers.
+// Load balancers permit some kilobytes of headers. A warning has at most maxWarning bytes.
 const (
 	maxWarning  = 400
 	MaxWarnings = 16

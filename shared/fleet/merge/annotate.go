@@ -17,18 +17,15 @@ const SourceAnnotation = "resource.karmada.io/cached-from-cluster"
 // LastApplied is the annotation in which kubectl apply stores the applied object as text, with its name.
 const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Annotator writes the source of objects into their annotations. It is not safe for concurrent use.
+// Annotator writes the source of objects into their annotations. Its functions are optional. It is not safe for
+// concurrent use.
 type Annotator struct {
-	pair []byte // the annotation in JSON; nil for none
-	// Version, if not nil, returns the replacement of an object's own resourceVersion.
-	Version func(own string) string
-	// Name, if not nil, returns the replacement of a name. It applies to the object's own name, also in LastApplied, and
-	// to the names of its owners, which are in the same cluster.
-	Name func(own string) string
-	// References, if not nil, calls replace for each text beside metadata that may be replaced, in the order of the text.
-	References func(object []byte, replace Replace) error
-	// InNamespace, if not nil, returns the replacement of an object's namespace.
-	InNamespace func(own string) string
+	pair    []byte                  // the annotation in JSON; nil for none
+	Version func(own string) string // replaces an object's own resourceVersion
+	Name    func(own string) string // replaces the names of the object and of its owners, also in LastApplied
+	// References calls replace for each text beside metadata that may be replaced, in the order of the text.
+	References  func(object []byte, replace Replace) error
+	InNamespace func(own string) string // replaces an object's namespace
 	namespace   string
 	scanner     scan.Scanner
 	inner       *Annotator // for LastApplied; nil until the first one
@@ -55,13 +52,11 @@ type copier struct {
 	at        int // text[:at] is copied
 }
 
-// upTo copies the text before i.
 func (c *copier) upTo(i int) {
 	c.dst = append(c.dst, c.text[c.at:i]...)
 	c.at = i
 }
 
-// replace writes parts in place of the text from one offset to another.
 func (c *copier) replace(from, to int, parts ...string) {
 	c.upTo(from)
 	for _, part := range parts {
@@ -70,7 +65,6 @@ func (c *copier) replace(from, to int, parts ...string) {
 	c.at = to
 }
 
-// commaIf returns a comma if more fields follow.
 func commaIf(hasMore bool) string {
 	if hasMore {
 		return ","
@@ -78,8 +72,8 @@ func commaIf(hasMore bool) string {
 	return ""
 }
 
-// Append appends an object with the annotation to dst. All other bytes stay, except the version and names. It returns
-// errTwice or errNoObject for an object that no API server sends.
+// Append appends an object to dst with the annotation and the replacements. All other bytes stay. An object that no API
+// server sends is an error.
 func (a *Annotator) Append(dst []byte, o Object) ([]byte, error) {
 	a.namespace = ""
 	o, err := a.withReferences(o)
@@ -95,7 +89,6 @@ func (a *Annotator) Append(dst []byte, o Object) ([]byte, error) {
 	return c.dst, nil
 }
 
-// withReferences returns an object with the replacements of References. The object is copied only if there are any.
 func (a *Annotator) withReferences(o Object) (Object, error) {
 	if a.References == nil {
 		return o, nil
@@ -110,14 +103,11 @@ func (a *Annotator) withReferences(o Object) (Object, error) {
 }
 
 var (
-	// errNoObject is the error for an object whose metadata cannot have the annotation.
 	errNoObject = errors.New("an object has no readable metadata")
-	// errTwice is the error for an object that has a field twice. Decoders differ in which one counts, so the object could
-	// name another cluster.
+	// Decoders differ in which of two equal fields counts, so that the object could name another cluster.
 	errTwice = errors.New("an object has a duplicate field")
 )
 
-// object copies an object up to the end of its metadata.
 func (a *Annotator) object(c *copier, metadata scan.Found) error {
 	first := scan.Space(c.text, 0) + 1
 	switch {
@@ -149,11 +139,8 @@ func (a *Annotator) object(c *copier, metadata scan.Found) error {
 	return err
 }
 
-// metadataFields are the fields of metadata that metadata reads.
 var metadataFields = []string{"namespace", "resourceVersion", "name", "ownerReferences", "annotations"}
 
-// metadata copies the metadata that begins at text[at], with replacements. It reports whether it wrote the annotation
-// and whether the metadata has fields.
 func (a *Annotator) metadata(c *copier, at int) (annotated, hasFields bool, err error) {
 	var seen [5]bool
 	for f := range a.scanner.Fields(c.text, at) {
@@ -195,7 +182,7 @@ func (a *Annotator) metadata(c *copier, at int) (annotated, hasFields bool, err 
 	return annotated, hasFields, nil
 }
 
-// annotations copies the annotations that begin at text[at]. It writes the source first and removes an existing one.
+// annotations writes the source first and removes an existing one.
 func (a *Annotator) annotations(c *copier, at int) error {
 	if a.pair != nil {
 		c.replace(at+1, at+1, string(a.pair))
@@ -221,7 +208,6 @@ func (a *Annotator) annotations(c *copier, at int) error {
 	return nil
 }
 
-// stringOf replaces a field's value, which must be a string.
 func (a *Annotator) stringOf(c *copier, f scan.Field, by func(own string) string) error {
 	if c.text[f.At] != '"' {
 		return errNoObject
@@ -230,7 +216,6 @@ func (a *Annotator) stringOf(c *copier, f scan.Field, by func(own string) string
 	return nil
 }
 
-// rename replaces a field's value if it is a string that is not empty.
 func (a *Annotator) rename(c *copier, f scan.Field, by func(own string) string) {
 	if by == nil || c.text[f.At] != '"' {
 		return
@@ -252,7 +237,6 @@ func (a *Annotator) inNamespace(own string) string {
 	return own
 }
 
-// owners replaces the names in the ownerReferences that begin at text[at].
 func (a *Annotator) owners(c *copier, at int) error {
 	if a.Name == nil {
 		return nil
@@ -273,7 +257,7 @@ func (a *Annotator) owners(c *copier, at int) error {
 	return nil
 }
 
-// applied replaces the names in the text of LastApplied, but not in a LastApplied within it. Each level would double
+// applied replaces the names in the text of LastApplied, but not in a LastApplied within it: each level would double
 // the text. Text that is no object stays, because kubectl did not write it.
 func (a *Annotator) applied(text string) string {
 	if a.inner == nil {

@@ -48,13 +48,11 @@ func TestSinglePass(t *testing.T) {
 	}
 }
 
-// singlePass copies the objects of a list to dst, each with the source annotation of cluster c. It buffers one object.
 type singlePass struct {
 	dec *jsontext.Decoder
 	dst []byte
 }
 
-// list reads a list to its end and returns the number of its objects.
 func (p *singlePass) list() (n int, err error) {
 	err = p.fields(func(name string) error {
 		if name != "items" {
@@ -76,14 +74,11 @@ func (p *singlePass) list() (n int, err error) {
 	return n, err
 }
 
-// sourceOfC is the annotation that singlePass inserts.
 const sourceOfC = `"` + SourceAnnotation + `":"c"`
 
-// path are the names of the objects on the path to the annotations.
 var path = []string{"", "metadata", "annotations"}
 
-// object copies the fields of an object after its opening brace. It inserts insert if the object lacks the next field
-// of path.
+// object inserts insert if the object lacks the next field of path.
 func (p *singlePass) object(at, insert string) error {
 	begin, found, hasFields := len(p.dst), false, false
 	next := slices.Index(path, at) + 1
@@ -120,7 +115,6 @@ func (p *singlePass) object(at, insert string) error {
 	return err
 }
 
-// fields reads an object and calls read for each field, which must read its value.
 func (p *singlePass) fields(read func(name string) error) error {
 	if t, err := p.dec.ReadToken(); err != nil || t.Kind() != '{' {
 		return errors.Join(err, io.ErrUnexpectedEOF)

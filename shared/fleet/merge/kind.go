@@ -8,8 +8,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// KindOf reads kind and apiVersion of an object, and reports whether it has such fields. Duplicate, malformed or
-// oversized fields yield no kind, because decoders differ in which one counts.
+// KindOf reads kind and apiVersion, and reports whether the object has such a field. Duplicate, malformed or oversized
+// fields yield no kind, because decoders differ in which one counts.
 func KindOf(o Object) (kind metav1.TypeMeta, ok bool) {
 	var s scan.Scanner
 	for f := range s.Fields(o.Text, 0) {

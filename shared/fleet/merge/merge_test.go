@@ -15,7 +15,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/alloctest"
 )
 
-// read reads a whole list and returns its objects.
 func read(r io.Reader) (*Source, []string, error) {
 	s, err := Open("m", r)
 	if err != nil {
@@ -205,7 +204,6 @@ func TestAnnotate(t *testing.T) {
 	}
 	a.Name = func(own string) string { return own + "@c" }
 	for _, in := range []string{`{"metadata":1}`, `{"metadata":{"annotations":[]}}`,
-		// Twice.
 		`{"metadata":{"name":"x"},"metadata":{"annotations":{}}}`,
 		`{"metadata":{"name":"x"},"spec":{},"metad\u0061ta":{}}`,
 		`{"metadata":{"name":"x","annotations":{},"annotations":null}}`,
@@ -222,8 +220,7 @@ func TestAnnotate(t *testing.T) {
 	}
 }
 
-// TestManyOwners checks that owners have no limit: an object that a cluster stores would otherwise break the lists of
-// all clusters. Memory is bounded by the result.
+// TestManyOwners fails if an object with many owners, which a cluster stores, breaks the lists of all clusters.
 func TestManyOwners(t *testing.T) {
 	const owners = 200_000
 	in := `{"metadata":{"name":"x","ownerReferences":[` + strings.Repeat(`{"name":"y","uid":"1"},`, owners) +
@@ -383,7 +380,6 @@ func FuzzSource(f *testing.F) {
 	})
 }
 
-// parseObject parses the text of an object.
 func parseObject(t *testing.T, text string) Object {
 	t.Helper()
 	o, err := ObjectOf([]byte(text))

@@ -1,4 +1,4 @@
-// Package merge unites the lists of several clusters while they arrive. Read Source, Annotator and Layout first.
+// Package merge unites the lists of several clusters while they arrive.
 //
 // Invariants:
 //   - A Source buffers one object at a time, as text. Memory does not grow with the list.
@@ -31,11 +31,9 @@ type Metadata struct {
 	RemainingItemCount *int64 `json:"remainingItemCount,omitempty"`
 }
 
-// MaxContinue limits a list's continue token, in bytes of JSON, because clients send it in URLs. kube-apiserver's own
-// are under 1 KiB.
+// MaxContinue limits a list's continue token, in bytes of JSON, because clients send it in URLs.
 const MaxContinue = 8 << 10
 
-// checkSize returns an error if the continue token is over MaxContinue.
 func (m *Metadata) checkSize() error {
 	if data, err := json.Marshal(m.Continue); err != nil || len(data) > MaxContinue {
 		return errors.Join(err, fmt.Errorf("its continue token is over %d KiB", MaxContinue>>10))
@@ -43,8 +41,7 @@ func (m *Metadata) checkSize() error {
 	return nil
 }
 
-// maxKind limits kind and apiVersion, in bytes of JSON, because a watch stores them. Kubernetes allows 63 bytes for a
-// kind and 317 for an apiVersion.
+// maxKind limits kind and apiVersion, in bytes of JSON, because a watch stores them. Kubernetes allows fewer.
 const maxKind = 512
 
 // IsTable reports whether an object of that kind is a Table. A custom resource may be called Table, too.
@@ -75,8 +72,7 @@ type Source struct {
 	hasItems bool
 }
 
-// Open reads a list up to its objects. kube-apiserver sends the list's metadata before them for its own kinds, and
-// after them for those of CustomResourceDefinitions.
+// Open reads a list up to its objects. CustomResourceDefinitions send the list's metadata after them.
 func Open(cluster string, r io.Reader) (*Source, error) {
 	s := &Source{Cluster: cluster, in: scan.NewReader(r, MaxObject)}
 	s.in.Scanner.Field = "metadata"
@@ -93,8 +89,7 @@ func (s *Source) Metadata() *Metadata { return s.metadata }
 // Whole reports whether the list was read to its end, so that Read counts all of its objects.
 func (s *Source) Whole() bool { return s.metadata != nil && !s.inItems }
 
-// Next returns the list's next object or row, which is valid until the next call. It returns io.EOF after the whole
-// list.
+// Next returns the next object or row, which is valid until the next call. It returns io.EOF after the whole list.
 func (s *Source) Next() (Object, error) {
 	if !s.inItems {
 		return Object{}, io.EOF

@@ -52,7 +52,6 @@ func Columns(v jsontext.Value) ([]Column, error) {
 	return out, nil
 }
 
-// shortDefinition returns a column's definition without its description.
 func shortDefinition(text []byte) []byte {
 	field := func(name string) string {
 		value := scan.Text(scan.Lookup(text, name))
@@ -68,20 +67,18 @@ func shortDefinition(text []byte) []byte {
 	return out
 }
 
-// clusterColumn is the definition of the column with the cluster of a row.
 const clusterColumn = `{"name":"Cluster","type":"string","format":"",` +
 	`"description":"The cluster that the object is in.","priority":0}`
 
-// Layout is the columns of a table that unites several. It has every column of each table once, and the cluster's
-// column after the name.
+// Layout is the columns of several tables, each once, with the cluster's column after the name.
 type Layout struct {
 	Columns []Column
 	name    int // the index of the name's column; -1 without one
 	cluster int // the index of the cluster's column
 }
 
-// NewLayout unites the columns of tables in the order of the first table. A column that the first lacks follows the
-// column that precedes it in its own table. It never becomes the first column, which is the name.
+// NewLayout unites columns in the order of the first table. Other columns follow their predecessors in their own
+// tables, but none becomes the first, which is the name.
 func NewLayout(tables ...[]Column) *Layout {
 	l := &Layout{}
 	for _, table := range tables {
@@ -107,8 +104,7 @@ func NewLayout(tables ...[]Column) *Layout {
 	return l
 }
 
-// With returns the layout extended by the columns of another table. It returns l itself if there are no new ones, or if
-// the layout is full.
+// With returns the layout extended by the columns of another table, or l itself if it gets none.
 func (l *Layout) With(table []Column) *Layout {
 	own := slices.Delete(slices.Clone(l.Columns), l.cluster, l.cluster+1)
 	if more := NewLayout(own, table); len(more.Columns) > len(l.Columns) {
@@ -135,10 +131,8 @@ func (l *Layout) Definitions() []byte {
 
 // Objects rewrites the objects and the names of rows.
 type Objects interface {
-	// Append appends an object to dst.
-	Append(dst []byte, object Object) ([]byte, error)
-	// Name returns the text of the name's cell.
-	Name(own string) string
+	Append(dst []byte, object Object) ([]byte, error) // appends an object to dst
+	Name(own string) string                           // returns the text of the name's cell
 }
 
 // Rows lays out the rows of one table. It is not safe for concurrent use.
@@ -170,7 +164,6 @@ func (l *Layout) For(cluster string, table []Column, objects Objects) *Rows {
 	return r
 }
 
-// nameCell returns the cell of a name, with the name that the client sees.
 func (r *Rows) nameCell(cell []byte) []byte {
 	var own string
 	if err := json.Unmarshal(cell, &own); err != nil || own == "" {

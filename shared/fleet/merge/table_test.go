@@ -68,7 +68,6 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// objects appends a suffix to names.
 type objects struct {
 	*Annotator
 	suffix string
@@ -76,8 +75,7 @@ type objects struct {
 
 func (o objects) Name(own string) string { return own + o.suffix }
 
-// TestLayoutWith would fail if a watch lost the columns of a later cluster, or if clusters could add columns without
-// limit.
+// TestLayoutWith would fail if a watch lost a later cluster's columns, or if clusters could add columns without limit.
 func TestLayoutWith(t *testing.T) {
 	columns := func(names ...string) (out []Column) {
 		for _, n := range names {
@@ -115,8 +113,7 @@ func TestLayoutWith(t *testing.T) {
 	}
 }
 
-// TestLayoutOfMany would fail if one cluster's columns displaced those of others, or the name. It would also fail if a
-// column without a name were mistaken for the cluster's.
+// TestLayoutOfMany would fail if one cluster's columns displaced those of others, the name or the cluster.
 func TestLayoutOfMany(t *testing.T) {
 	columns := func(n int) (out []Column) {
 		for i := range n {

@@ -18,21 +18,18 @@ type Answer struct {
 	annotator  *merge.Annotator
 	scanner    scan.Scanner
 	rewrites   []func(object map[string]any) // run before the annotator
-	// AcquireDecodeSlot, if not nil, is called before that many bytes are decoded whole. Answer calls release when it no
-	// longer references the decoded value.
+	// AcquireDecodeSlot, if not nil, is called before that many bytes are decoded whole. release frees the slot.
 	AcquireDecodeSlot func(bytes int) (release func(), err error)
 }
 
-// NewAnswer returns an Answer for objects of a cluster with these References. If qualified, the names of objects and of
-// their owners are name@cluster.
+// NewAnswer returns an Answer for objects of a cluster. If qualified, names and those of owners are name@cluster.
 func NewAnswer(references *References, cluster string, qualified bool) *Answer {
 	a := &Answer{cluster: cluster, qualified: qualified, references: references, annotator: merge.NewAnnotator(cluster)}
 	a.annotator.Name, a.annotator.References = a.Name, a.replaceReferences
 	return a
 }
 
-// AddClusterToSelectors adds this cluster to the selectors by which kubectl finds the pods of an object. kubectl
-// describe then lists pods of this cluster only.
+// AddClusterToSelectors adds this cluster to the selectors by which kubectl finds the pods of an object.
 func (a *Answer) AddClusterToSelectors() {
 	a.rewrites = append(a.rewrites, func(o map[string]any) {
 		if labels := podLabels(o); labels != nil {
@@ -41,8 +38,7 @@ func (a *Answer) AddClusterToSelectors() {
 	})
 }
 
-// QualifyNamespaces writes the namespace of an object as namespace@cluster. A client that read the object by such a
-// namespace, or that lists the namespace next, then stays in this cluster.
+// QualifyNamespaces writes namespaces as namespace@cluster, so that the client's next request stays in this cluster.
 func (a *Answer) QualifyNamespaces() {
 	a.annotator.InNamespace = func(own string) string { return own + "@" + a.cluster }
 }
@@ -50,7 +46,6 @@ func (a *Answer) QualifyNamespaces() {
 // QualifyClaims writes the PersistentVolumeClaims of a pod in the form that Name returns for the claims.
 func (a *Answer) QualifyClaims() { a.claims = true }
 
-// replaceReferences calls replace for each reference in an object whose form differs from the cluster's own.
 func (a *Answer) replaceReferences(object []byte, replace merge.Replace) error {
 	if !a.claims && !mayBeQualified(object) {
 		return nil
@@ -65,8 +60,7 @@ func (a *Answer) replaceReferences(object []byte, replace merge.Replace) error {
 	})
 }
 
-// unambiguous returns the form of own that a request resolves to own. A name that itself ends with @ and a cluster gets
-// this cluster appended.
+// unambiguous appends this cluster to a name that itself ends with @ and a cluster, so that requests resolve it to own.
 func (a *Answer) unambiguous(own string) string {
 	if isQualified(own) {
 		return own + "@" + a.cluster
@@ -74,8 +68,7 @@ func (a *Answer) unambiguous(own string) string {
 	return own
 }
 
-// mayBeQualified reports whether JSON text may contain a string of the form name@cluster. Most objects have none, so
-// that they are not scanned.
+// mayBeQualified reports whether JSON text may contain name@cluster. Most objects do not, and are not scanned.
 func mayBeQualified(text []byte) bool {
 	if bytes.Contains(text, []byte(`\u0040`)) { // another form of @
 		return true
@@ -96,8 +89,7 @@ func mayBeQualified(text []byte) bool {
 // SetVersion sets the function that returns the resourceVersion to write in place of an object's own.
 func (a *Answer) SetVersion(version func(own string) string) { a.annotator.Version = version }
 
-// Name returns the name that the client sees. It is name@cluster if the Answer is qualified or own has that form
-// itself.
+// Name returns the name that the client sees: name@cluster if the Answer is qualified, or if own has that form itself.
 func (a *Answer) Name(own string) string {
 	if a.qualified {
 		return own + "@" + a.cluster
@@ -119,7 +111,6 @@ func (a *Answer) Append(dst []byte, object merge.Object) ([]byte, error) {
 // Namespace returns the namespace of the object that was appended last.
 func (a *Answer) Namespace() string { return a.annotator.Namespace() }
 
-// applyRewrites decodes an object and returns it after all rewrites.
 func (a *Answer) applyRewrites(object merge.Object) (merge.Object, error) {
 	release, err := a.acquireSlot(len(object.Text))
 	if err != nil {
@@ -144,11 +135,10 @@ func (a *Answer) applyRewrites(object merge.Object) (merge.Object, error) {
 	return merge.ObjectOf(out)
 }
 
-// maxValues limits the values of an object that is decoded whole. A decoded value may need some hundred bytes. An
-// object within etcd's limit of 1.5 MB has fewer values, unless nearly all of them are numbers.
+// maxValues limits an object that is decoded whole, since a value may need some hundred bytes. An object within etcd's
+// limit of 1.5 MB has fewer, unless nearly all of them are numbers.
 const maxValues = 200_000
 
-// decodeBounded decodes data with no more than maxValues values.
 func decodeBounded(data []byte) (any, error) {
 	if err := scan.CheckValueCount(data, maxValues); err != nil {
 		return nil, err
@@ -156,7 +146,6 @@ func decodeBounded(data []byte) (any, error) {
 	return decode(data)
 }
 
-// podLabels returns the labels by which an object selects pods. It returns nil for kinds that select none.
 func podLabels(o map[string]any) map[string]any {
 	spec, _ := o["spec"].(map[string]any)
 	selector, _ := spec["selector"].(map[string]any)

@@ -8,7 +8,6 @@ import (
 
 const accessReviews = "authorization.k8s.io/selfsubjectaccessreviews"
 
-// bodiesWithReferences are bodies with the clusters that their references name.
 var bodiesWithReferences = map[string]struct{ resource, in, want string }{
 	"owners": {
 		"configmaps",
@@ -99,7 +98,6 @@ func TestReferenceToOtherCluster(t *testing.T) {
 	}
 }
 
-// checkOtherCluster checks the cluster other than member1 that a body names.
 func checkOtherCluster(t *testing.T, in, want string) {
 	t.Helper()
 	b, err := Parse(anyKind, "application/json", []byte(in))

@@ -17,9 +17,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// Body is a request's body that can be rewritten for a member. It stores the received bytes and the few fields that its
-// methods return. The decoded value may be a hundred times as large, and a request may wait for a minute. It is safe
-// for concurrent use.
+// Body is a request's body that can be rewritten for a member. It stores the received bytes, because the decoded value
+// may be a hundred times as large. It is safe for concurrent use.
 type Body struct {
 	contentType             string
 	original                []byte
@@ -31,7 +30,7 @@ type Body struct {
 	duplicates              []error
 }
 
-// Readable reports whether bodies of a content type can be rewritten. These are JSON, YAML and objects in protobuf.
+// Readable reports whether bodies of a content type can be rewritten: JSON, YAML and objects in protobuf.
 func Readable(contentType string) bool {
 	media, _, err := mime.ParseMediaType(contentType)
 	return contentType == "" || err == nil && (isJSON(media) || isYAML(media) || media == protobufMedia)
@@ -45,8 +44,7 @@ func isYAML(media string) bool {
 	return media == "application/yaml" || strings.HasSuffix(media, "+yaml")
 }
 
-// Parse reads a body for a resource with these References. The body may be empty. The error wraps scan.ErrTooMany if
-// the decoded body would exceed its memory limit. Parse needs some tens of MiB at most and releases them.
+// Parse reads a body, which may be empty. The error wraps scan.ErrTooMany if decoding would exceed the memory limit.
 func Parse(references *References, contentType string, data []byte) (*Body, error) {
 	b := &Body{contentType: contentType, original: data, references: references}
 	c, err := read(contentType, data)
@@ -67,7 +65,6 @@ func Parse(references *References, contentType string, data []byte) (*Body, erro
 	return b, nil
 }
 
-// content is a decoded body.
 type content struct {
 	value  any       // map[string]any, or []any of a JSON patch; nil without a body
 	binary *protobuf // nil for other content types; value then has the fields that are rewritten
@@ -121,11 +118,10 @@ func read(contentType string, data []byte) (c content, err error) {
 	return c, errUnreadable
 }
 
-// errTooMany is the error for text with more than maxValues values.
 var errTooMany = fmt.Errorf("%w, over %d, which is more than nearly any object has that a cluster stores",
 	scan.ErrTooMany, maxValues)
 
-// rewrite rewrites the content. It continues after a version that cannot be replaced, to collect all references.
+// rewrite continues after a version that cannot be replaced, to collect all references.
 func (c *content) rewrite(in *requestRewriter) (err error) {
 	switch v := c.value.(type) {
 	case map[string]any:
@@ -138,7 +134,6 @@ func (c *content) rewrite(in *requestRewriter) (err error) {
 	return cmp.Or(err, in.err)
 }
 
-// readMetadata sets the name, placement and source of b from the body of an object or a patch.
 func (b *Body) readMetadata(value any) {
 	object, _ := value.(map[string]any)
 	metadata, _ := object["metadata"].(map[string]any)
@@ -154,8 +149,7 @@ func (b *Body) readMetadata(value any) {
 // Metadata returns the name, the placement annotation and the source annotation in the body. An absent field is "".
 func (b *Body) Metadata() (name, placement, source string) { return b.name, b.placement, b.source }
 
-// ReferencedClusters returns the clusters that the references in the body name, each once. A reference names an object
-// in the referring object's own cluster.
+// ReferencedClusters returns the clusters that the references in the body name, each once.
 func (b *Body) ReferencedClusters(known func(cluster string) bool) (clusters []string) {
 	for _, r := range b.collected {
 		if _, cluster, ok := Split(r.name, known); ok && !slices.Contains(clusters, cluster) {
@@ -165,8 +159,7 @@ func (b *Body) ReferencedClusters(known func(cluster string) bool) (clusters []s
 	return clusters
 }
 
-// Duplicates returns an error for each field that an object in the body has twice. It returns none for a body that is
-// not rewritten, because members find these themselves.
+// Duplicates returns an error for each duplicate field of a body that is rewritten. Members find those of others.
 func (b *Body) Duplicates() []error { return b.duplicates }
 
 // Bytes returns the received body. Callers must not change it.
@@ -175,8 +168,8 @@ func (b *Body) Bytes() []byte { return b.original }
 // Len returns the number of bytes received.
 func (b *Body) Len() int { return len(b.original) }
 
-// ReferenceToOtherCluster returns the first reference to a cluster other than the given one. It returns the path of the
-// field, the name in it, and that cluster. All three are "" if there is none.
+// ReferenceToOtherCluster returns path, name and cluster of the first reference to another cluster; "" if there is
+// none.
 func (b *Body) ReferenceToOtherCluster(cluster string, known func(cluster string) bool) (path, name, other string) {
 	for _, r := range b.collected {
 		if _, c, ok := Split(r.name, known); ok && c != cluster {
@@ -194,9 +187,8 @@ func (b *Body) DecodeSize() int {
 	return len(b.original)
 }
 
-// ForMember returns the body for the member with that name and id. Names have no @cluster, versions are the member's
-// own, and the source annotation is absent. It decodes the received bytes for each call, so that callers may run
-// concurrently. If no member needs a rewrite, it returns the received bytes without decoding them.
+// ForMember returns the body for the member with that name and id, with its own names and versions and without the
+// source annotation. It decodes the received bytes for each call. If no member needs a rewrite, it returns them.
 func (b *Body) ForMember(cluster string, id uint64) ([]byte, error) {
 	if b.isUnchanged {
 		return b.original, nil

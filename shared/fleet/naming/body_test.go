@@ -21,13 +21,11 @@ func fill(head, part, tail string) string {
 	return head + strings.Repeat(part, (3<<20-len(head)-len(tail))/len(part)) + tail
 }
 
-// podOf returns a pod in protobuf with that metadata.
 func podOf(metadata string) string {
 	raw := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), metadata)
 	return string(protowire.AppendBytes(append([]byte(magic), "\x0a\x09\x0a\x02v1\x12\x03Pod\x12"...), raw))
 }
 
-// applied returns an object whose last-applied annotation is text.
 func applied(text string) string {
 	quoted, _ := json.Marshal(text)
 	return `{"metadata":{"annotations":{"` + merge.LastApplied + `":` + string(quoted) + `}}}`
@@ -170,8 +168,7 @@ func TestLabelSelectorIsLinear(t *testing.T) {
 	}
 }
 
-// FuzzYAML would fail if a YAML body became JSON with more values than countYAMLNodes allows for, or with far more
-// text.
+// FuzzYAML would fail if YAML became more values than countYAMLNodes counts, or far more text.
 func FuzzYAML(f *testing.F) {
 	for _, in := range []string{"a: [b, c]", "- - - a", "? a\n: b", "a:\n- b:\n  c", "[a: b,]", "{? a, b}",
 		"a: |\n  b,c\nd: \"e\n  f\"", "&a [b]", "a: [&a b, *a]", "<<: {a: b}", "!!float 1e20", "%TAG !a! b\n---\n!a!c d"} {

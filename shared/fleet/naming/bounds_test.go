@@ -12,8 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// TestAnswerBounded would fail if a cluster could exhaust the gateway's memory with one object. It would also fail if
-// the largest objects of etcd were refused.
+// TestAnswerBounded would fail if an object could exhaust memory, or if the largest objects of etcd were refused.
 func TestAnswerBounded(t *testing.T) {
 	a := NewAnswer(anyKind, "c", true)
 	a.AddClusterToSelectors()

@@ -11,14 +11,12 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of references in docs/reference/fleet-names.md anew")
 
-// page is the page with the tables, which stand between the two comments.
 const (
 	page       = "../../../docs/reference/fleet-names.md"
 	tableBegin = "<!-- references: go test ./shared/fleet/naming -run TestReferencesPage -update -->\n"
 	tableEnd   = "<!-- end of references -->\n"
 )
 
-// tables returns the tables of references in Markdown.
 func tables() string {
 	var b strings.Builder
 	b.WriteString("\n| group | kind | field | names | scope |\n|---|---|---|---|---|\n")

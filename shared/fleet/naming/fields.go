@@ -9,8 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// setElementOrder is the prefix of the field by which a strategic merge patch orders a list. The field contains the
-// merge keys of the elements, which may be names.
+// setElementOrder begins the field that orders a list in a strategic merge patch by merge keys, which may be names.
 const setElementOrder = "$setElementOrder/"
 
 // field is a node in the tree of the paths of References.
@@ -26,7 +25,6 @@ type field struct {
 // replacer returns the text that replaces own at a Reference.
 type replacer func(r *Reference, own string) string
 
-// add adds the path of a Reference below f.
 func (f *field) add(r *Reference) {
 	for name := range strings.SplitSeq(r.Path, ".") {
 		base, list := strings.CutSuffix(name, "[]")
@@ -42,7 +40,6 @@ func (f *field) add(r *Reference) {
 	f.ref = r
 }
 
-// field returns the node of a field of f, or nil.
 func (f *field) field(name string) *field {
 	for _, inner := range f.fields {
 		if inner.name == name {
@@ -52,7 +49,7 @@ func (f *field) field(name string) *field {
 	return nil
 }
 
-// rewrite replaces the references in the value of f. It changes lists and objects in place.
+// rewrite changes lists and objects in place.
 func (f *field) rewrite(value any, by replacer) any {
 	list, isList := value.([]any)
 	switch {
@@ -75,7 +72,6 @@ func (f *field) rewrite(value any, by replacer) any {
 	return list
 }
 
-// distinct removes the elements that equal an earlier one.
 func distinct(list []any) []any {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(list, func(one any) bool {
@@ -89,7 +85,6 @@ func distinct(list []any) []any {
 	})
 }
 
-// element rewrites the references in an element of a list, or in a value that is no list.
 func (f *field) element(value any, by replacer) any {
 	switch v := value.(type) {
 	case string:
@@ -120,8 +115,8 @@ func (f *field) element(value any, by replacer) any {
 	return value
 }
 
-// at replaces the references in a value at a JSON pointer. tokens are the rest of the pointer, relative to f. A
-// reference that depends on the kind beside it stays if the pointer leads to the reference alone.
+// at replaces the references in a value at a JSON pointer relative to f. It keeps one that depends on the kind beside
+// it, if the pointer leads to it alone.
 func (f *field) at(tokens []string, value any, by replacer) any {
 	if len(tokens) == 0 {
 		return f.rewrite(value, by)
@@ -144,7 +139,6 @@ func (f *field) at(tokens []string, value any, by replacer) any {
 	return inner.at(tokens[1:], value, by)
 }
 
-// jsonReplace replaces the text of a Reference at a position in JSON text.
 type jsonReplace func(r *Reference, at scan.Field) error
 
 // in calls replace for each reference in the JSON object that begins at text[at]. It does not change text.
@@ -169,7 +163,6 @@ func (f *field) in(s *scan.Scanner, text []byte, at int, replace jsonReplace) er
 	return nil
 }
 
-// inValue calls replace for each reference in the value of f, which may be a list.
 func (f *field) inValue(s *scan.Scanner, text []byte, found scan.Field, replace jsonReplace) error {
 	if !f.list {
 		return f.inElement(s, text, found, replace)
@@ -189,7 +182,6 @@ func (f *field) inElement(s *scan.Scanner, text []byte, found scan.Field, replac
 	return f.in(s, text, found.At, replace)
 }
 
-// kindBeside returns the kind in the object at text[at], if references in f depend on it.
 func (f *field) kindBeside(s *scan.Scanner, text []byte, at int) (kind string) {
 	if !slices.ContainsFunc(f.fields, func(inner *field) bool { return inner.ref != nil && inner.ref.Of != "" }) {
 		return ""

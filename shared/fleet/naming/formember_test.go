@@ -20,7 +20,6 @@ var resources = map[string]string{
 	"a role's binding":           "rbac.authorization.k8s.io/rolebindings",
 }
 
-// memberBodies are bodies of clients with the bodies that member1 receives.
 var memberBodies = map[string]struct{ contentType, in, want string }{
 	"nothing to change": {
 		"application/json", `{ "metadata": {"name":"web","resourceVersion":"5"}, "n": 1e3 }`,

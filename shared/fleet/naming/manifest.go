@@ -9,19 +9,16 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// appliedPlacement returns the placement in the manifest that kubectl apply stores in an annotation. It is empty if
-// there is none. A patch of kubectl apply contains that annotation even if it does not change the placement.
+// appliedPlacement returns the placement in kubectl apply's annotation, which a patch has even if the placement stays.
 func appliedPlacement(annotations map[string]any) string {
 	text, _ := annotations[merge.LastApplied].(string)
 	return scan.Text(scan.Lookup([]byte(text), "metadata", "annotations", PlacementAnnotation))
 }
 
-// HasPrecondition reports whether a patch or DeleteOptions requires a uid or a resourceVersion of the object. Its
-// sender has read the object.
+// HasPrecondition reports whether a patch or DeleteOptions requires a uid or a resourceVersion of the object.
 func (b *Body) HasPrecondition() bool { return b.hasPrecondition }
 
-// hasPrecondition reports whether content has a condition that the member checks: DeleteOptions in preconditions, and
-// other bodies in metadata.
+// hasPrecondition reads the preconditions of DeleteOptions, and the metadata of other bodies.
 func hasPrecondition(c content, deletion bool) bool {
 	if c.binary != nil && deletion {
 		var options metav1.DeleteOptions
@@ -48,5 +45,5 @@ func hasPrecondition(c content, deletion bool) bool {
 	return isCondition(uid) || isCondition(version)
 }
 
-// isCondition reports whether a member compares a uid or resourceVersion with the object's. It does not compare "0".
+// isCondition reports false for "0", which members do not compare.
 func isCondition(v string) bool { return v != "" && v != "0" }

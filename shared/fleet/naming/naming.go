@@ -1,5 +1,4 @@
-// Package naming addresses an object in one cluster of the fleet as name@cluster. Read Body, Answer and Reference
-// first.
+// Package naming addresses an object in one cluster of the fleet as name@cluster.
 //
 //   - Body rewrites a request's body for a member, with the member's own names and resourceVersions.
 //   - Answer rewrites a member's object for the client, with the names that the client uses.
@@ -24,8 +23,7 @@ const PlacementAnnotation = "clusterpass.io/cluster"
 // ClusterLabel is the key by which a label selector selects clusters. No object has this label.
 const ClusterLabel = PlacementAnnotation
 
-// Split separates name@cluster at the last @. Names of some kinds contain an @ themselves, so that ok is false unless
-// known reports a cluster of that name.
+// Split separates name@cluster at the last @. ok is false unless known reports a cluster of that name.
 func Split(name string, known func(cluster string) bool) (base, cluster string, ok bool) {
 	i := strings.LastIndexByte(name, '@')
 	if i <= 0 || !known(name[i+1:]) {
@@ -34,14 +32,12 @@ func Split(name string, known func(cluster string) bool) (base, cluster string, 
 	return name[:i], name[i+1:], true
 }
 
-// isQualified reports whether an object's own name has the form name@cluster. It accepts every valid cluster name,
-// because a cluster of that name may be registered later.
+// isQualified accepts every valid cluster name, because a cluster of that name may be registered later.
 func isQualified(own string) bool {
 	_, _, ok := Split(own, func(cluster string) bool { return route.ValidClusterName(cluster) == nil })
 	return ok
 }
 
-// errUnreadable is the error for a body that is neither an object nor a patch.
 var errUnreadable = fmt.Errorf("the body is neither an object nor a patch of one")
 
 // decode decodes one JSON value. Numbers become json.Number, which keeps their text.

@@ -28,7 +28,6 @@ func resource(name string) *References {
 	return ReferencesOf(group, name, subresource)
 }
 
-// anyKind has the References of kinds without a row of their own.
 var anyKind = resource("configmaps")
 
 func known(c string) bool { return c == "member1" || c == "member2" }
@@ -79,7 +78,6 @@ func TestSelector(t *testing.T) {
 	}
 }
 
-// selectable returns the References of events for their fields, and of pods for others.
 func selectable(selector string) *References {
 	if strings.Contains(selector, "involvedObject") {
 		return resource("events")
@@ -367,7 +365,6 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// parseObject parses the text of an object.
 func parseObject(t *testing.T, text string) merge.Object {
 	t.Helper()
 	o, err := merge.ObjectOf([]byte(text))

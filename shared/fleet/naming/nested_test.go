@@ -8,8 +8,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// nestedApplied returns an object whose last-applied annotation has an object with that annotation, and so on. Each
-// level would double the text if it were written back.
+// nestedApplied returns an object whose last-applied annotation is nested depth times.
 func nestedApplied(depth int) string {
 	text := `{"metadata":{"name":"x@f"}}`
 	for range depth {
@@ -19,8 +18,7 @@ func nestedApplied(depth int) string {
 	return text
 }
 
-// TestNestedLastAppliedIsBounded would fail if a caller or a member could crash the gateway with some kilobytes. A
-// rewrite of 30 levels would need 16 GB.
+// TestNestedLastAppliedIsBounded would fail if some kilobytes could crash the gateway: 30 levels would need 16 GB.
 func TestNestedLastAppliedIsBounded(t *testing.T) {
 	const limit = 4 << 20
 	text := []byte(nestedApplied(30))

@@ -22,10 +22,8 @@ var (
 	pointerUnescapes = strings.NewReplacer("~1", "/", "~0", "~")
 )
 
-// escape escapes a key for a JSON pointer (RFC 6901).
 func escape(key string) string { return pointerEscapes.Replace(key) }
 
-// tokensOf returns the tokens of a JSON pointer.
 func tokensOf(pointer string) []string {
 	if pointer == "" {
 		return nil
@@ -58,7 +56,7 @@ func (in *requestRewriter) patch(ops []any) ([]any, error) {
 	return slices.Clip(out), nil
 }
 
-// operation rewrites the value of an operation. The names in a test operation do not decide the cluster.
+// The names in a test operation do not decide the cluster.
 func (in *requestRewriter) operation(op map[string]any, path string) error {
 	value, ok := op["value"]
 	if !ok {

@@ -11,14 +11,12 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// protobufMedia is the content type of bodies that typed clients send.
 const protobufMedia = "application/vnd.kubernetes.protobuf"
 
 // magic begins every body in Kubernetes' protobuf. A runtime.Unknown follows.
 var magic = []byte("k8s\x00")
 
-// protobuf is a body of which only metadata and references are decoded. The rest stays byte for byte. Metadata is field
-// 1 of every kind in kube-apiserver.
+// protobuf is a body of which only references and metadata, field 1 of every kind in kube-apiserver, are decoded.
 type protobuf struct {
 	unknown runtime.Unknown
 	meta    *metav1.ObjectMeta // nil if the body has none
@@ -41,7 +39,6 @@ func parseProtobuf(data []byte) (*protobuf, error) {
 	return p, nil
 }
 
-// splitMetadata decodes the metadata and removes it from p.rest.
 func (p *protobuf) splitMetadata() error {
 	in := p.rest
 	p.rest = nil
@@ -95,11 +92,9 @@ func (p *protobuf) splitMetadata() error {
 	return nil
 }
 
-// maxFields limits the fields of an ObjectMeta. Each label, annotation and owner is one. ObjectMeta is decoded whole,
-// and an owner of two bytes needs some hundred when decoded.
+// maxFields limits the fields of an ObjectMeta. An owner of two bytes needs some hundred bytes when decoded.
 const maxFields = 20_000
 
-// checkFieldCount returns an error if a message has more than maxFields fields.
 func checkFieldCount(message []byte) error {
 	for n := 0; len(message) > 0; n++ {
 		_, _, tag, size, err := nextField(message)
@@ -115,7 +110,6 @@ func checkFieldCount(message []byte) error {
 	return nil
 }
 
-// encode returns the body with the rewritten value and rest.
 func (p *protobuf) encode() ([]byte, error) {
 	unknown := p.unknown
 	unknown.Raw = nil

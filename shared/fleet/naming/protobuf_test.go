@@ -52,13 +52,11 @@ func testTemplate(name string) corev1.PodTemplateSpec {
 
 type message interface{ Marshal() ([]byte, error) }
 
-// messageCase builds an object with a name and a resourceVersion in its references.
 type messageCase struct {
 	apiVersion, kind string
 	build            func(name, version string) message
 }
 
-// referrers are kinds that name objects.
 var referrers = []messageCase{
 	{"v1", "Event", func(name, _ string) message {
 		related := testTarget(name)
@@ -111,7 +109,6 @@ var referrers = []messageCase{
 	}},
 }
 
-// selectors are kinds with labels, selectors or preconditions.
 var selectors = []messageCase{
 	{"v1", "Pod", func(name, _ string) message {
 		return &corev1.Pod{ObjectMeta: testMetadata(name),
@@ -161,7 +158,6 @@ var selectors = []messageCase{
 	}},
 }
 
-// encode returns the case's object as the body of a typed client.
 func (c messageCase) encode(t *testing.T, name, version string) []byte {
 	t.Helper()
 	raw, err := c.build(name, version).Marshal()
@@ -176,8 +172,7 @@ func (c messageCase) encode(t *testing.T, name, version string) []byte {
 	return append([]byte("k8s\x00"), out...)
 }
 
-// TestProtobufPlaces would fail if a body in protobuf lost text that names no object, or kept a name that the cluster
-// does not know.
+// TestProtobufPlaces would fail if a protobuf body lost text that names no object, or kept a name@cluster.
 func TestProtobufPlaces(t *testing.T) {
 	for _, tt := range slices.Concat(referrers, selectors) {
 		t.Run(tt.apiVersion+" "+tt.kind, func(t *testing.T) {
@@ -198,7 +193,6 @@ func TestProtobufPlaces(t *testing.T) {
 	}
 }
 
-// referencesOfKind returns the References of a kind in the table.
 func referencesOfKind(t *testing.T, apiVersion, kind string) *References {
 	t.Helper()
 	group, _, ok := strings.Cut(apiVersion, "/")

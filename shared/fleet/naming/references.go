@@ -13,30 +13,23 @@ type Reference struct {
 	// Path has the names of fields, with dots between. [] follows a list, {} a map whose values are references.
 	Path string
 	// Wire has the numbers of the same fields in protobuf. The values of a map are field 2 of its entries.
-	Wire string
-	To   string // the kind of the named object
-	// Scope is where the named object is.
-	Scope Scope
-	// Of, if not empty, is the kind that must stand beside the field. Other kinds may have names with an @.
-	Of string
-	// Distinct removes elements of the list that equal an earlier one after their names are rewritten.
-	Distinct bool
+	Wire     string
+	To       string // the kind of the named object
+	Scope    Scope  // where the named object is
+	Of       string // if not empty, the kind that must stand beside the field
+	Distinct bool   // removes elements of the list that are equal after the rewrite
 }
 
 // Scope is where the object of a Reference is.
 type Scope string
 
+// The values of Scope.
 const (
-	// ScopeNamespace is the namespace of the object with the reference.
-	ScopeNamespace Scope = "namespace"
-	// ScopeCluster is the cluster. The object has no namespace.
-	ScopeCluster Scope = "cluster"
-	// ScopeBeside is the namespace that a field beside the name has.
-	ScopeBeside Scope = "beside"
-	// ScopeSelf is the object with the field. The field repeats a name of it, and decides no cluster.
-	ScopeSelf Scope = "self"
-	// scopeVersion is a resourceVersion, which the member's own replaces.
-	scopeVersion Scope = "version"
+	ScopeNamespace Scope = "namespace" // in the namespace of the object with the reference
+	ScopeCluster   Scope = "cluster"   // in no namespace
+	ScopeBeside    Scope = "beside"    // in the namespace that a field beside the name has
+	ScopeSelf      Scope = "self"      // the object with the field, which decides no cluster
+	scopeVersion   Scope = "version"   // a resourceVersion, which the member's own replaces
 )
 
 const (
@@ -56,12 +49,10 @@ var metadataReferences = rowsOf(everyGroup, everyResource, "*",
 	refer("metadata.resourceVersion", "1.6", "itself", scopeVersion),
 )
 
-// deletionReferences are those of DeleteOptions.
 var deletionReferences = rowsOf(everyGroup, everyResource, "DeleteOptions",
 	refer("preconditions.resourceVersion", "2.2", "itself", scopeVersion),
 )
 
-// kindReferences are those of single kinds. The rows of pods also apply to the templates of pods.
 var kindReferences = slices.Concat(
 	bindingReferences("rolebindings", "RoleBinding", "Role, ClusterRole", ScopeNamespace),
 	bindingReferences("clusterrolebindings", "ClusterRoleBinding", "ClusterRole", ScopeCluster),
@@ -174,7 +165,6 @@ var kindReferences = slices.Concat(
 	reviewReferences("localsubjectaccessreviews", "LocalSubjectAccessReview"),
 )
 
-// rowsOf sets the group, resource and kind of rows.
 func rowsOf(group, resource, kind string, rows ...Reference) []Reference {
 	for i := range rows {
 		rows[i].Group, rows[i].Resource, rows[i].Kind = group, resource, kind
@@ -197,8 +187,7 @@ func bindingReferences(resource, kind, role string, scope Scope) []Reference {
 	return rows
 }
 
-// eventReferences returns the rows of an Event. about and number are the name and the number of the field with its
-// object.
+// eventReferences returns the rows of an Event. about and number name the field with the event's object.
 func eventReferences(group, about, number, related string) []Reference {
 	return rowsOf(group, "events", "Event",
 		refer(about+".name", number+".3", "any", ScopeBeside),
@@ -209,7 +198,6 @@ func eventReferences(group, about, number, related string) []Reference {
 	)
 }
 
-// reviewReferences returns the rows of an access review.
 func reviewReferences(resource, kind string) []Reference {
 	return rowsOf(reviewGroup, resource, kind,
 		refer("spec.resourceAttributes.name", "2.1.7", "any", ScopeBeside),
@@ -233,7 +221,6 @@ var podReferences = slices.Concat(rowsOf("", "pods", "Pod",
 	refer("spec.containers[].name", "2.2.1", "itself", ScopeSelf),
 ), containerReferences("spec.containers[]", "2.2"), containerReferences("spec.initContainers[]", "2.20"))
 
-// containerReferences returns the rows of the containers at a path.
 func containerReferences(path, wire string) []Reference {
 	return rowsOf("", "pods", "Pod",
 		refer(path+".env[].valueFrom.configMapKeyRef.name", wire+".7.3.3.1.1", "ConfigMap", ScopeNamespace),
@@ -243,7 +230,6 @@ func containerReferences(path, wire string) []Reference {
 	)
 }
 
-// template is the field of a kind that contains a pod template.
 type template struct{ Group, Resource, Kind, Path, Wire string }
 
 var podTemplates = []template{
@@ -257,7 +243,6 @@ var podTemplates = []template{
 	{"batch", "cronjobs", "CronJob", "spec.jobTemplate.spec.template", "2.5.2.6"},
 }
 
-// inTemplates returns the rows of pods for each kind that has a template of one.
 func inTemplates() (rows []Reference) {
 	labels := Reference{Path: "metadata.labels{}", Wire: "1.11.2", To: "Pod", Scope: ScopeSelf}
 	for _, t := range podTemplates {
@@ -330,5 +315,4 @@ func referencesOf(rows []Reference, listed bool) *References {
 	return r
 }
 
-// metadataPath begins the paths of metadata's fields.
 const metadataPath = "metadata."

@@ -17,7 +17,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// allRows are the rows of the table.
 func allRows() []Reference {
 	return slices.Concat(metadataReferences, deletionReferences, kindReferences, podReferences, inTemplates())
 }
@@ -25,7 +24,6 @@ func allRows() []Reference {
 // bodyGroups are the groups of the bodies of subresources, where they differ from those in the URL.
 var bodyGroups = map[string]string{"pods/eviction": "policy", "serviceaccounts/token": "authentication.k8s.io"}
 
-// typesOf returns the Go types of all versions of a row's kind.
 func typesOf(r Reference) (types []reflect.Type) {
 	if r.Kind == "*" {
 		return []reflect.Type{scheme.Scheme.AllKnownTypes()[schema.GroupVersionKind{Version: "v1", Kind: "Pod"}]}
@@ -61,7 +59,7 @@ func fieldOf(typ reflect.Type, name string) (field reflect.StructField, numbers 
 	return field, nil, false
 }
 
-// elem returns the type behind pointers, and behind one of the given kinds. met reports whether it found such a kind.
+// elem returns the type behind pointers and the given kinds. met reports whether it found such a kind.
 func elem(typ reflect.Type, kinds ...reflect.Kind) (reflect.Type, bool) {
 	met := len(kinds) == 0
 	for typ.Kind() == reflect.Pointer || slices.Contains(kinds, typ.Kind()) {
@@ -71,7 +69,6 @@ func elem(typ reflect.Type, kinds ...reflect.Kind) (reflect.Type, bool) {
 	return typ, met
 }
 
-// wireOf returns the numbers that a path has in a type.
 func wireOf(typ reflect.Type, path string) (string, error) {
 	var numbers []string
 	for name := range strings.SplitSeq(path, ".") {
@@ -101,8 +98,7 @@ func wireOf(typ reflect.Type, path string) (string, error) {
 	return strings.Join(numbers, "."), nil
 }
 
-// TestReferencesAreFieldsOfKubernetes would fail if a row of the table named no field of its kind, or other numbers in
-// protobuf. A name would then stay, or another text change.
+// TestReferencesAreFieldsOfKubernetes would fail if a row named no field of its kind, so that a name@cluster stayed.
 func TestReferencesAreFieldsOfKubernetes(t *testing.T) {
 	for _, r := range allRows() {
 		found := false
@@ -127,7 +123,6 @@ func TestReferencesAreFieldsOfKubernetes(t *testing.T) {
 	}
 }
 
-// valueAt returns an object that has only a value at a path. Its lists have one element.
 func valueAt(path string, value any) map[string]any {
 	first, rest, more := strings.Cut(path, ".")
 	name, list := strings.CutSuffix(first, "[]")
@@ -144,7 +139,6 @@ func valueAt(path string, value any) map[string]any {
 	return map[string]any{name: value}
 }
 
-// objectWith returns an object of the kind of a row, with the row's field and text that stays.
 func objectWith(t *testing.T, r Reference, text string) map[string]any {
 	t.Helper()
 	o := valueAt(r.Path, text)
@@ -162,7 +156,6 @@ func objectWith(t *testing.T, r Reference, text string) map[string]any {
 	return o
 }
 
-// besideKind adds a kind to each object that has the text.
 func besideKind(value any, text, kind string) any {
 	switch v := value.(type) {
 	case []any:
@@ -179,18 +172,15 @@ func besideKind(value any, text, kind string) any {
 	return value
 }
 
-// pointerOf returns a JSON pointer to the field of a path in objectWith.
 func pointerOf(path string) string {
 	return "/" + strings.NewReplacer(".", "/", "[]", "/0", "{}", "/key").Replace(path)
 }
 
-// addition returns a JSON patch that adds a value.
 func addition(pointer string, value []byte) [2]string {
 	const media = "application/json-patch+json"
 	return [2]string{media, `[{"op":"add","path":"` + pointer + `","value":` + string(value) + `}]`}
 }
 
-// bodiesOf returns an object in each form that a body has, by content type and form.
 func bodiesOf(t *testing.T, r Reference, text string) map[string][2]string {
 	t.Helper()
 	object := objectWith(t, r, text)
@@ -252,7 +242,6 @@ func bodiesOf(t *testing.T, r Reference, text string) map[string][2]string {
 	return bodies
 }
 
-// referencesFor returns the References by which bodies with a row are rewritten.
 func referencesFor(r Reference) *References {
 	switch r.Kind {
 	case "DeleteOptions":
@@ -317,7 +306,6 @@ func TestReferencesInAnswers(t *testing.T) {
 	}
 }
 
-// checkRoundTrip fails unless a client sees the cluster's own text as want and writes it back as own.
 func checkRoundTrip(t *testing.T, r Reference, qualified bool, own, want string) {
 	t.Helper()
 	before, after := objectWith(t, r, own), objectWith(t, r, want)

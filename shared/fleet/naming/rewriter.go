@@ -10,8 +10,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// requestRewriter rewrites a body for a member. Without a suffix, it removes every possible @cluster. It then sets
-// changed if any member needs a rewritten body, and it collects the references that could name a cluster.
+// requestRewriter rewrites a body for a member. Without a suffix, it finds whether any member needs a rewrite, and
+// collects the references that could name a cluster.
 type requestRewriter struct {
 	references      *References
 	suffix, cluster string
@@ -22,20 +22,17 @@ type requestRewriter struct {
 	err             error       // the first error of a resourceVersion
 }
 
-// reference is a field of a body whose text could name a cluster.
 type reference struct {
 	path, name string
 }
 
-// object rewrites an object, or a patch in the form of one. A patch has no kind, so that the References of the resource
-// apply.
+// object applies the References of the resource, since a patch has no kind.
 func (in *requestRewriter) object(o map[string]any) error {
 	in.references.requests.rewrite(o, in.replace)
 	metadata, _ := o["metadata"].(map[string]any)
 	return in.annotationsOf(metadata)
 }
 
-// annotationsOf rewrites the annotations of metadata.
 func (in *requestRewriter) annotationsOf(metadata map[string]any) error {
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
 		return in.annotations(annotations)
@@ -43,7 +40,6 @@ func (in *requestRewriter) annotationsOf(metadata map[string]any) error {
 	return nil
 }
 
-// replace returns the member's own form of the text at a reference.
 func (in *requestRewriter) replace(r *Reference, text string) string {
 	if r.Scope == scopeVersion {
 		return in.version(text)
@@ -54,7 +50,6 @@ func (in *requestRewriter) replace(r *Reference, text string) string {
 	return in.name(text)
 }
 
-// name removes @cluster from a name.
 func (in *requestRewriter) name(name string) string {
 	base, ok := strings.CutSuffix(name, in.suffix)
 	if in.suffix == "" {
@@ -64,8 +59,7 @@ func (in *requestRewriter) name(name string) string {
 	return base
 }
 
-// annotations removes the source annotation and rewrites merge.LastApplied. It ignores a nested merge.LastApplied,
-// because kubectl never nests it and each level would double the text.
+// annotations ignores a nested merge.LastApplied: kubectl never nests it, and each level would double the text.
 func (in *requestRewriter) annotations(a map[string]any) error {
 	if _, ok := a[merge.SourceAnnotation]; ok {
 		delete(a, merge.SourceAnnotation)
@@ -99,7 +93,6 @@ func (in *requestRewriter) annotations(a map[string]any) error {
 	return nil
 }
 
-// version returns the member's part of a composite resourceVersion. It stores the first error in in.err.
 func (in *requestRewriter) version(text string) string {
 	own, err := OwnVersion(text, in.cluster, in.id)
 	if in.err == nil {

@@ -10,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// RewriteFieldSelector removes @cluster from the values of references and of the object's own name. cluster is "" if
-// the selector names none. It returns an error if another field of a listed resource is compared with name@cluster.
-// Other fields of unlisted resources stay.
+// RewriteFieldSelector removes @cluster from references and the object's own name. cluster is "" if there is none.
+// name@cluster in another field is an error for listed resources, and stays for others.
 func RewriteFieldSelector(references *References, selector string, known func(cluster string) bool) (
 	rewritten, cluster string, err error,
 ) {
@@ -49,7 +48,6 @@ func RewriteFieldSelector(references *References, selector string, known func(cl
 	return parsed.String(), cluster, nil
 }
 
-// hasField reports whether the field at a path is a reference or the object's own name.
 func (r *References) hasField(path string) bool {
 	f := r.requests
 	for name := range strings.SplitSeq(path, ".") {
@@ -60,8 +58,8 @@ func (r *References) hasField(path string) bool {
 	return f.ref != nil && f.ref.Scope != scopeVersion
 }
 
-// RewriteLabelSelector removes the clusters from a label selector and returns them. A selector names clusters by
-// ClusterLabel with = or in, or by name@cluster as the value of any label. clusters is nil if it names none.
+// RewriteLabelSelector removes the clusters from a label selector and returns them, or nil. They come from ClusterLabel
+// with = or in, or from name@cluster as the value of any label.
 func RewriteLabelSelector(selector string) (rewritten string, clusters []string, err error) {
 	selector, cluster, err := removeCluster(selector)
 	if err != nil {

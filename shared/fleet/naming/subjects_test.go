@@ -42,8 +42,7 @@ func TestTextOfOtherKinds(t *testing.T) {
 	}
 }
 
-// TestSubjects would fail if a user lost a part of their name. It would also fail if a binding got the same subject
-// each time that it is written with the namespace of its cluster.
+// TestSubjects would fail if a user's name lost a part, or if a binding got the same subject again with each write.
 func TestSubjects(t *testing.T) {
 	bindings := resource("rbac.authorization.k8s.io/rolebindings")
 	for name, tt := range map[string]struct{ in, want string }{

@@ -20,7 +20,6 @@ type wire struct {
 // kindNumber is the number of the field kind in each message whose references depend on it.
 const kindNumber = 1
 
-// add adds the numbers of a Reference below w.
 func (w *wire) add(r *Reference) {
 	parent := w
 	for text := range strings.SplitSeq(r.Wire, ".") {
@@ -39,7 +38,6 @@ func (w *wire) add(r *Reference) {
 	w.ref = r
 }
 
-// field returns the node of a field of w, or nil.
 func (w *wire) field(number protowire.Number) *wire {
 	for _, inner := range w.fields {
 		if inner.number == number {
@@ -49,7 +47,6 @@ func (w *wire) field(number protowire.Number) *wire {
 	return nil
 }
 
-// rewrite returns a message with its references replaced.
 func (w *wire) rewrite(message []byte, by replacer) (out []byte, err error) {
 	kind := w.kind(message)
 	for in := message; len(in) > 0; {
@@ -80,7 +77,6 @@ func (w *wire) rewrite(message []byte, by replacer) (out []byte, err error) {
 	return out, nil
 }
 
-// dropEqual removes messages that equal an earlier one from each field that is distinct.
 func (w *wire) dropEqual(message []byte) (out []byte) {
 	if !slices.ContainsFunc(w.fields, func(inner *wire) bool { return inner.distinct }) {
 		return message

@@ -13,19 +13,16 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// readsAsJSON reports whether text is JSON that a YAML parser reads identically. kubectl apply --server-side sends such
-// text.
+// readsAsJSON reports whether text is JSON that YAML parsers read identically, as of kubectl apply --server-side.
 func readsAsJSON(text []byte) bool {
 	return new(scan.Scanner).Whole(text) && bytes.IndexFunc(text, isSpecial) < 0
 }
 
 // yamlToJSON returns YAML as JSON. It returns text that is also JSON unchanged.
 //
-// Other YAML is rare and written by hand, so that strict limits suffice and the gateway needs no YAML parser of its
-// own. The parser builds nodes for the whole text at once, and one byte may become a node of some hundred bytes.
-// countYAMLNodes therefore counts every character that may begin a node, even within strings. A file of 1 MiB in a
-// ConfigMap may still have a comma every six bytes. Constructs that repeat a part of the text are refused: an alias or
-// the prefix of a tag may expand to one MiB each time.
+// The parser builds nodes for the whole text at once, and one byte may become a node of some hundred bytes.
+// countYAMLNodes therefore counts every character that may begin a node, even within strings. Constructs that repeat
+// text are refused: an alias or the prefix of a tag may expand to one MiB each time.
 func yamlToJSON(text []byte) ([]byte, error) {
 	if readsAsJSON(text) {
 		return text, nil
@@ -44,14 +41,12 @@ func yamlToJSON(text []byte) ([]byte, error) {
 	return yaml.YAMLToJSON(text)
 }
 
-// isSpecial reports whether YAML reads a quoted character differently from JSON. YAML reads some as line breaks and
-// refuses others unless they are escaped.
+// isSpecial reports whether YAML reads a quoted character as a line break, or refuses it, where JSON does not.
 func isSpecial(r rune) bool {
 	return 0x7F <= r && r <= 0x9F || r == '\u2028' || r == '\u2029' || r == '\uFEFF' || r == '\uFFFE' || r == '\uFFFF'
 }
 
-// escapeForYAML escapes the special characters in JSON, which occur only in strings. YAML parsers and JSON decoders
-// then read the same text.
+// escapeForYAML escapes special characters, so that YAML parsers and JSON decoders read the same text.
 func escapeForYAML(text []byte) []byte {
 	if bytes.IndexFunc(text, isSpecial) < 0 {
 		return text
@@ -70,8 +65,8 @@ func escapeForYAML(text []byte) []byte {
 // tagDirective matches a directive that defines tags. Directives begin a line, and text in a mapping never does.
 var tagDirective = regexp.MustCompile("(?:^|[\n\r\u0085\u2028\u2029])\ufeff?%TAG")
 
-// countYAMLNodes counts the characters that may begin a node in YAML. It also reports whether an anchor or an alias may
-// occur. At most four nodes begin with the same character: [a: b] is a sequence of a mapping of two.
+// countYAMLNodes counts the characters that may begin a node, of which at most four share one, as in [a: b]. It also
+// reports whether an anchor or an alias may occur.
 func countYAMLNodes(text []byte) (n int, anchors, aliases bool) {
 	before := byte('\n')
 	for i, c := range text {

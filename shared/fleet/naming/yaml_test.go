@@ -9,8 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestYAMLKeepsText checks that a member reads the same text in a rewritten YAML body as in the original.
-// Otherwise the fleet would change the data of an object, or the member would refuse it.
+// TestYAMLKeepsText fails if a member reads other text in a rewritten YAML body than in the original.
 func TestYAMLKeepsText(t *testing.T) {
 	const head = "metadata: {name: web@member1}\ndata:\n  a: "
 	for name, in := range map[string]string{
@@ -63,8 +62,7 @@ func TestTagDirective(t *testing.T) {
 	}
 }
 
-// TestDuplicates checks that duplicate fields of a rewritten body are found, so that fieldValidation=Strict refuses
-// them.
+// TestDuplicates fails if fieldValidation=Strict accepts duplicate fields of a rewritten body.
 func TestDuplicates(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"metadata":{"name":"web@member1"},"data":{"a":"b","a":"c"},` +
@@ -106,8 +104,7 @@ func TestTrailingText(t *testing.T) {
 	}
 }
 
-// FuzzYAMLKeepsText checks that a YAML parser reads in a rewritten body what JSON decoders read in the text of any
-// string.
+// FuzzYAMLKeepsText fails if a YAML parser reads another string in a rewritten body than JSON decoders.
 func FuzzYAMLKeepsText(f *testing.F) {
 	for _, text := range []string{"a\u0085b", "\u2028\u2029", "\x7f\u0080\u009f", "\ufeff\ufffe\uffff\ufffd", "%TAG",
 		"\U0001F600", "&a *a", "\\/\t\r\n\x00\x1b"} {

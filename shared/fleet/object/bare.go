@@ -12,18 +12,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// BareWrites selects the writes that may address an object by its name alone, while the fleet has several clusters.
-// kubectl often sends the name in a manifest without the annotation that names the cluster. The zero value is
-// BareWhole.
+// BareWrites selects the writes for which naming a cluster is optional, if the fleet has several; "" means BareWhole.
 type BareWrites string
 
+// The values of BareWrites. docs/reference/fleet.md has the writes that each permits.
 const (
-	// BareWhole permits writes whose body shows the manifest's annotations: updates, and what kubectl apply sends.
 	BareWhole BareWrites = "whole"
-	// BareNone permits no write.
-	BareNone BareWrites = "none"
-	// BareAll permits every write.
-	BareAll BareWrites = "all"
+	BareNone  BareWrites = "none"
+	BareAll   BareWrites = "all"
 )
 
 // Decode implements envconfig.Decoder.
@@ -43,8 +39,7 @@ var readsNoManifest = map[string]bool{
 // certificates begins the commands of kubectl that read an object by the name in a manifest, and send all of it back.
 const certificates = "kubectl certificate "
 
-// permits reports whether a write is permitted whose name and body name no cluster. command is the value of
-// Kubectl-Command.
+// permits reports whether a write may name no cluster. command is the value of Kubectl-Command.
 func (b BareWrites) permits(method, contentType, command string, body *naming.Body) bool {
 	partial := method == http.MethodDelete || method == http.MethodPatch
 	switch {
@@ -62,44 +57,36 @@ func (b BareWrites) permits(method, contentType, command string, body *naming.Bo
 	return !strings.HasPrefix(command, certificates)
 }
 
-// isApply reports whether a body is that of a server-side apply.
 func isApply(contentType string) bool {
 	return strings.HasPrefix(contentType, "application/apply-patch")
 }
 
-// refusesWrite reports whether a write is refused because it names no cluster. placement is the cluster of its
-// annotations.
 func (h *Handler) refusesWrite(placement string, body *naming.Body) bool {
 	req := h.Request
 	return placement == "" && h.IsBare() && !h.BareWrites.permits(req.Method, h.contentType(), req.Command(), body)
 }
 
-// hidesPlacement reports whether the request is a patch of a manifest, which has the manifest's placement only if the
-// stored object has another.
+// hidesPlacement reports whether a patch may omit the manifest's placement, because the stored object has the same.
 func (h *Handler) hidesPlacement() bool {
 	req := h.Request
 	return req.Method == http.MethodPatch && h.BareWrites != BareAll &&
 		request.ShowsManifest(req.Command()) && h.IsBare()
 }
 
-// storedPlacement returns the placement of an object that a member returned.
 func storedPlacement(object []byte) string {
 	return scan.Text(scan.Lookup(object, "metadata", "annotations", naming.PlacementAnnotation))
 }
 
-// refusesEdit reports whether this read fails because the later patch of kubectl edit would be refused. The user then
-// gets the error before editing.
+// refusesEdit reports whether the later patch of kubectl edit would be refused. The user gets the error before editing.
 func (h *Handler) refusesEdit() bool {
 	return h.Request.Command() == request.CommandEdit && h.IsBare() &&
 		!h.BareWrites.permits(http.MethodPatch, "", request.CommandEdit, &naming.Body{})
 }
 
-// bareVerbs are the nouns for methods in the errors of refuseBare.
-var bareVerbs = map[string]string{
+var bareNouns = map[string]string{
 	http.MethodDelete: "deletion", http.MethodGet: "edit", http.MethodPatch: "patch", http.MethodPut: "update",
 }
 
-// refuseBare returns the error for a write by a bare name, whose object is in a cluster.
 func refuseBare(req *request.Request, cluster string) error {
 	res := req.Resource
 	forms := res.Name + "@" + cluster
@@ -108,5 +95,5 @@ func refuseBare(req *request.Request, cluster string) error {
 	}
 	return status.New(status.NoPlacement, "", "the %s of %s %q by its name alone is refused: the request does not "+
 		"name cluster %q, the only one with such an object; use the name %s, or send the request to /clusters/%s",
-		cmp.Or(bareVerbs[req.Method], "write"), res.Resource, res.Name, cluster, forms, cluster)
+		cmp.Or(bareNouns[req.Method], "write"), res.Resource, res.Name, cluster, forms, cluster)
 }

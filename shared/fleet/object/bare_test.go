@@ -15,7 +15,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 )
 
-// parsed returns the body of a request for a ConfigMap.
 func parsed(t *testing.T, method, contentType, text string) *naming.Body {
 	t.Helper()
 	references := naming.ReferencesOf("", "configmaps", "")
@@ -29,8 +28,7 @@ func parsed(t *testing.T, method, contentType, text string) *naming.Body {
 	return body
 }
 
-// TestBareWritesPermits decides which writes may name no cluster. A wrong answer deletes or changes the object of a
-// cluster that the user's manifest does not name.
+// TestBareWritesPermits fails if a bare write could reach the object of a cluster that the manifest does not name.
 func TestBareWritesPermits(t *testing.T) {
 	const (
 		merge = "application/merge-patch+json"
@@ -114,7 +112,6 @@ func TestBareWritesPermits(t *testing.T) {
 	}
 }
 
-// protobufOptions returns DeleteOptions as typed clients send them.
 func protobufOptions(t *testing.T, uid types.UID) string {
 	t.Helper()
 	options := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: "v1"}}
@@ -130,7 +127,7 @@ func protobufOptions(t *testing.T, uid types.UID) string {
 	return out.String()
 }
 
-// TestBareWritesDecode refuses a mistyped setting. Otherwise deletions could be permitted by mistake.
+// TestBareWritesDecode fails if a mistyped setting could permit deletions.
 func TestBareWritesDecode(t *testing.T) {
 	for value, good := range map[string]bool{
 		"whole": true, "none": true, "all": true, "": false, "All": false, "no": false,

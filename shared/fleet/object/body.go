@@ -12,10 +12,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// maxBody is the maximum size in bytes of a request's body at kube-apiserver.
-const maxBody = 3 << 20
+const maxBody = 3 << 20 // bytes, as at kube-apiserver
 
-// readBody reads and parses the request's body.
 func (h *Handler) readBody() (*naming.Body, error) {
 	data, err := io.ReadAll(io.LimitReader(h.Body, maxBody+1))
 	var late *status.Error
@@ -56,13 +54,11 @@ func decode[T any](client *members.Client, n int, cluster string, do func() (T, 
 	return out, err
 }
 
-// bodyFor returns the body for one member, with that member's own names and versions.
 func (h *Handler) bodyFor(t members.Target, body *naming.Body) ([]byte, error) {
 	return decode(h.Client, body.DecodeSize(), t.Name, func() ([]byte, error) { return body.ForMember(t.Name, t.ID) })
 }
 
-// checkDuplicates handles duplicate fields of a body as the member would, since the rewritten body has each once.
-// fieldValidation=Strict refuses them. Warn, the default, warns. data is the body for the member.
+// checkDuplicates handles duplicate fields by fieldValidation, as the member would. The rewritten body has each once.
 func (h *Handler) checkDuplicates(header http.Header, body *naming.Body, data []byte) error {
 	duplicates := body.Duplicates()
 	if len(duplicates) == 0 || h.Request.Method == http.MethodDelete || bytes.Equal(data, body.Bytes()) {

@@ -10,12 +10,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// maxOptions is the maximum size in bytes of DeleteOptions, which have some hundred bytes. Each target gets a body of
-// its own.
-const maxOptions = 64 << 10
+const maxOptions = 64 << 10 // bytes of DeleteOptions, of which each target gets a copy
 
 // DeleteCollection deletes in every target. Its error lists the clusters that deleted and those that failed. A cluster
-// that lacks the kind has nothing to delete, which costs a warning if another cluster deleted.
+// that lacks the kind only costs a warning if another cluster deleted.
 func (h *Handler) DeleteCollection(w http.ResponseWriter, targets []members.Target) error {
 	body, err := h.readBody()
 	if err != nil {

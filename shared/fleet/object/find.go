@@ -22,15 +22,13 @@ type match struct {
 	body []byte
 }
 
-// finder finds the cluster of the object that a request names.
 type finder struct {
 	client *members.Client
 	req    *request.Request
 }
 
-// find calls every target and returns the answer of the only one that has the object. If several have a namespace that
-// the request only checks, find returns the first. If none has the object, match is nil and the failures explain why,
-// including those of code 404. If one has it, the failures are those of members that may have it, too.
+// find returns the answer of the only target that has the object. If none has it, match is nil and the failures explain
+// why. Otherwise, the failures are those of members that may have it, too.
 func (f *finder) find(targets []members.Target, call func(t members.Target) (members.Call, error)) (
 	*match, []*members.Failure, error,
 ) {
@@ -85,8 +83,7 @@ func (f *finder) checkMatches(good []*members.Answer, failures, unknown []*membe
 	return nil
 }
 
-// checkUnknown returns an error if a write may mean an object of a member that did not respond. A member that denies
-// the caller the read does not count.
+// checkUnknown fails a write if another member may have the object. A member that denies the read does not count.
 func (f *finder) checkUnknown(in *members.Answer, unknown []*members.Failure) error {
 	undecided := members.Without(unknown, f.isDenied)
 	if len(undecided) == 0 {
@@ -99,9 +96,8 @@ func (f *finder) checkUnknown(in *members.Answer, unknown []*members.Failure) er
 			res.Resource, res.Name, in.Name, members.Texts(undecided), res.Name, in.Name)}
 }
 
-// countsAsAbsent reports whether an object that no member returned counts as absent. That applies to a get that names
-// no cluster, if some member lacks the object and all others deny the caller the read. kubectl apply then creates the
-// object in a cluster that the caller may read.
+// countsAsAbsent reports whether an object that no member returned counts as absent. Members that deny the read then
+// count as without it, so that kubectl apply creates the object.
 func (f *finder) countsAsAbsent(failures []*members.Failure) bool {
 	req := f.req
 	if req.Strict || req.Cluster != "" || req.Clusters != nil || req.Resource.Verb != "get" ||
@@ -118,20 +114,17 @@ func (f *finder) countsAsAbsent(failures []*members.Failure) bool {
 	return isAbsent
 }
 
-// isDenied reports whether a member denies the caller the read of the object. A member that denies the gateway the
-// impersonation of the caller names another resource in its Status.
+// isDenied reports whether a member denies the caller the read. A denied impersonation names another resource.
 func (f *finder) isDenied(e *members.Failure) bool {
 	return e.Code == http.StatusForbidden && f.namesObject(e) &&
 		e.Status.Details.Kind == f.req.Resource.Resource && e.Status.Details.Group == f.req.Resource.APIGroup
 }
 
-// namesObject reports whether a member's Status names the object.
 func (f *finder) namesObject(e *members.Failure) bool {
 	return e.Status != nil && e.Status.Details != nil && e.Status.Details.Name == f.req.Resource.Name
 }
 
-// ambiguous returns the error for a name that several clusters have, with the forms to use. A server-side apply gets
-// NoPlacement, because kubectl explains every conflict of an apply as one of field managers.
+// ambiguous returns no conflict for a server-side apply, which kubectl would explain as one of field managers.
 func (f *finder) ambiguous(of []*members.Answer) error {
 	reason := status.Ambiguous
 	if isApply(f.req.Header.Get("Content-Type")) {
@@ -146,8 +139,7 @@ func (f *finder) ambiguous(of []*members.Answer) error {
 		strings.Join(names, ", "), strings.Join(forms, " or "))
 }
 
-// notFound passes a member's 404 to the client, and warns of members that failed otherwise. It prefers a 404 about the
-// object to one about the kind.
+// notFound passes a member's 404 to the client, and prefers one about the object to one about the kind.
 func (h *Handler) notFound(w http.ResponseWriter, failures []*members.Failure) error {
 	members.Warn(w.Header(), members.Without(failures, (*members.Failure).IsNotFound))
 	best := failures[slices.IndexFunc(failures, (*members.Failure).IsNotFound)]
@@ -160,9 +152,8 @@ func (h *Handler) notFound(w http.ResponseWriter, failures []*members.Failure) e
 	return respond.Failure(w, best, h.newAnswer(best.Cluster))
 }
 
-// owner returns the target that has the object, and writes a Warning header for each member that may have it, too. If
-// none has it, owner returns nil and the failures. A single target is called only if mustRead is set, and is otherwise
-// returned without a body.
+// owner returns the target that has the object, and warns of members that may have it, too. If none has it, owner
+// returns nil and the failures. Without mustRead, a single target is not called.
 func (h *Handler) owner(w http.ResponseWriter, targets []members.Target, mustRead bool) (
 	*match, []*members.Failure, error,
 ) {

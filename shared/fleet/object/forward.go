@@ -7,8 +7,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/forward"
 )
 
-// Forward returns the request to the object's cluster, for a request whose response is no object, such as a log. It
-// returns nil if the response is written.
+// Forward returns the request to the object's cluster, for a response that is no object, such as a log.
 func (h *Handler) Forward(w http.ResponseWriter, targets []members.Target) (*forward.Remainder, error) {
 	owner, failures, err := h.owner(w, targets, false)
 	if err != nil {

@@ -46,7 +46,6 @@ func (h *Handler) Get(w http.ResponseWriter, targets []members.Target) error {
 	return nil
 }
 
-// getCall returns the call to one member, with the member's own resourceVersion.
 func (h *Handler) getCall(t members.Target, accept string) (members.Call, error) {
 	query := h.Request.Query()
 	if v := query.Get("resourceVersion"); cursor.Composite(v) {
@@ -66,8 +65,7 @@ func (h *Handler) getCall(t members.Target, accept string) (members.Call, error)
 	}, nil
 }
 
-// rewrite returns the body of a member's response as the client gets it. Only Kubernetes' own Status and Table are
-// exempt from the annotation, since custom resources may have these names, too.
+// rewrite annotates all objects but Kubernetes' own Status and Table. Custom resources may have these names, too.
 func (h *Handler) rewrite(m *match) ([]byte, error) {
 	object, err := merge.ObjectOf(m.body)
 	if err != nil {
@@ -86,8 +84,7 @@ func (h *Handler) rewrite(m *match) ([]byte, error) {
 	return answer.Append(nil, object)
 }
 
-// rewriteTable rewrites a Table of one object, whose version stays the member's own. More rows are an error, since
-// their cells could use many times the bytes that the member sent.
+// rewriteTable accepts one row, since the cells of more could use many times the bytes that the member sent.
 func rewriteTable(cluster string, body []byte, answer *naming.Answer) ([]byte, error) {
 	s, err := merge.Open(cluster, strings.NewReader(string(body)))
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 )
 
-// TestTableOfOneObjectHasOneRow fails if a member could make the gateway build cells of a hundred times the bytes that
-// it sends, by rows without an end.
+// TestTableOfOneObjectHasOneRow fails if rows could use a hundred times the bytes that a member sends.
 func TestTableOfOneObjectHasOneRow(t *testing.T) {
 	var columns []string
 	for i := range 64 {
@@ -29,8 +28,7 @@ func TestTableOfOneObjectHasOneRow(t *testing.T) {
 	}
 }
 
-// TestStoredPlacementMatchesExactly fails if a member's object could hide which cluster it is placed in. kubectl apply
-// would then write to an object of another cluster than the manifest names.
+// TestStoredPlacementMatchesExactly fails if an object could hide its placement, so that kubectl apply changed another.
 func TestStoredPlacementMatchesExactly(t *testing.T) {
 	const metadata = `{"metadata":{"annotations":{"clusterpass.io/cluster":"f1"}}`
 	for name, object := range map[string]string{

@@ -11,8 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// place returns the target and the cluster that the annotations in a body name, "" if they name none. If the request
-// itself names no cluster, the placement selects the target, even if another cluster has an object of that name.
+// place selects the target by the annotations in a body, unless the request itself names a cluster.
 func (h *Handler) place(targets []members.Target, body *naming.Body) (
 	placed []members.Target, placement string, err error,
 ) {
@@ -46,8 +45,7 @@ func onlyPlacement(req *request.Request, placement string) string {
 	return ""
 }
 
-// refersElsewhere returns the error for an object that refers to another cluster. The member would not find the other
-// object, and would delete an object whose owner it does not find.
+// refersElsewhere refuses a reference to another cluster. A member deletes an object whose owner it does not find.
 func refersElsewhere(cluster, path, name, other string) error {
 	return status.New(status.NoPlacement, cluster, "the object cannot be written to cluster %q: "+
 		"%s has %q, which names cluster %q; name an object of its own cluster there, or if its own name ends so, write "+
@@ -55,7 +53,6 @@ func refersElsewhere(cluster, path, name, other string) error {
 		cluster, path, name, other, name, cluster)
 }
 
-// checkAgreement returns an error if the parts of a request name different clusters; "" names none.
 func checkAgreement(name, annotation, namespace string) error {
 	sources := []struct{ field, cluster string }{
 		{"metadata.name", name}, {"the annotation " + naming.PlacementAnnotation, annotation}, {"the namespace", namespace},
@@ -77,8 +74,7 @@ func checkAgreement(name, annotation, namespace string) error {
 		strings.Join(statements, ", "))
 }
 
-// unplaced returns the error for an object whose cluster is not known. named is a cluster that it names and that is no
-// target, or "".
+// unplaced explains that an object's cluster is unknown. named is a cluster that it names but that is no target, or "".
 func unplaced(req *request.Request, targets []members.Target, named string) error {
 	why := "the request names no cluster: "
 	if named != "" {

@@ -43,8 +43,7 @@ func (h *Handler) Write(w http.ResponseWriter, targets []members.Target) error {
 	return h.send(w, object.Target, body, onlyPlacement(h.Request, placement))
 }
 
-// send sends a write to one member and responds with its answer. placement is the cluster of the annotations if nothing
-// else names a cluster.
+// send sends a write to one member. placement is the cluster of the annotations if nothing else names one.
 func (h *Handler) send(w http.ResponseWriter, t members.Target, body *naming.Body, placement string) error {
 	accept, err := h.Request.AcceptJSON()
 	if err != nil {
@@ -91,8 +90,7 @@ func (h *Handler) send(w http.ResponseWriter, t members.Target, body *naming.Bod
 	return respond.Failure(w, e, h.newAnswer(e.Cluster))
 }
 
-// respondWritten responds to a write that the member has done. A response that cannot be passed on is replaced by a
-// Status of success, since clients would repeat the write after an error.
+// respondWritten never responds to a completed write with an error, after which clients would repeat the write.
 func (h *Handler) respondWritten(w http.ResponseWriter, a *members.Answer, body []byte, err error) {
 	members.PassWarnings(w.Header(), []*members.Answer{a})
 	var out []byte

@@ -1,5 +1,4 @@
-// Package registry decides which kinds of which clusters are global, i.e. covered by a ResourceRegistry. Its functions
-// have no side effects.
+// Package registry decides which kinds of which clusters a ResourceRegistry covers, without side effects.
 package registry
 
 import (
@@ -19,9 +18,7 @@ import (
 type Kind struct {
 	APIVersion string // v1, apps/v1
 	Resource   string // pods
-	// Kind is Gateway, or "" until a member has reported it. Without it, and in Kubernetes' own groups, Resource is
-	// compared with the plural of a selector's kind.
-	Kind string
+	Kind       string // Gateway; "" until a member has reported it
 }
 
 // Scope is the part of a kind that is global in one cluster.
@@ -30,8 +27,7 @@ type Scope struct {
 	Namespaces []string // without All, these namespaces
 }
 
-// Covers reports whether a request in namespace is within the scope. "" is a list or a watch across namespaces. Covers
-// does not check whether the kind has namespaces.
+// Covers reports whether the scope has a part in namespace; "" means all namespaces.
 func (s Scope) Covers(namespace string) bool {
 	return s.All || namespace == "" && len(s.Namespaces) > 0 || slices.Contains(s.Namespaces, namespace)
 }
@@ -65,9 +61,8 @@ func SelectsCluster(registries []searchv1alpha1.ResourceRegistry, c *clusterv1al
 	})
 }
 
-// NeedsKind reports whether k.Kind must be known to decide whether registries cover k in a cluster. That is the case if
-// k.Kind is empty, a registry selects the cluster, and its selectors cover other kinds of k's API version. Kubernetes'
-// own groups never need it.
+// NeedsKind reports whether k.Kind must be known to decide whether registries cover k in a cluster. Groups without a
+// dot in their name never need it.
 func NeedsKind(registries []searchv1alpha1.ResourceRegistry, c *clusterv1alpha1.Cluster, k Kind) bool {
 	needsKind := false
 	for i := range registries {
@@ -85,19 +80,17 @@ func NeedsKind(registries []searchv1alpha1.ResourceRegistry, c *clusterv1alpha1.
 	return needsKind
 }
 
-// isBuiltIn reports whether an API version belongs to a group of Kubernetes, whose name has no dot. There the resource
-// follows from the kind's name. In groups of custom resources, only the cluster knows the plural.
+// isBuiltIn reports whether a group has no dot in its name. Kubernetes defines all of these, so the kind determines the
+// resource. In other groups, only the cluster knows the plural.
 func isBuiltIn(apiVersion string) bool {
 	group, _, _ := strings.Cut(apiVersion, "/")
 	return !strings.Contains(group, ".")
 }
 
-// coversVersion reports whether a selector covers the API version of a kind.
 func coversVersion(sel searchv1alpha1.ResourceSelector, k Kind) bool {
 	return sel.APIVersion == k.APIVersion || sel.APIVersion == searchv1alpha1.Any
 }
 
-// coversKind reports whether a selector covers a kind.
 func coversKind(sel searchv1alpha1.ResourceSelector, k Kind) bool {
 	if !coversVersion(sel, k) {
 		return false
@@ -112,7 +105,6 @@ func coversKind(sel searchv1alpha1.ResourceSelector, k Kind) bool {
 	return plural.Resource == k.Resource
 }
 
-// isSelected reports whether a cluster meets every condition of a.
 func isSelected(a *searchv1alpha1.ClusterAffinity, c *clusterv1alpha1.Cluster) bool {
 	if slices.Contains(a.ExcludeClusters, c.Name) || len(a.ClusterNames) > 0 && !slices.Contains(a.ClusterNames, c.Name) {
 		return false
@@ -133,8 +125,7 @@ func isSelected(a *searchv1alpha1.ClusterAffinity, c *clusterv1alpha1.Cluster) b
 	return true
 }
 
-// meets reports whether a cluster meets a condition, as in Karmada. In requires that all zones of the cluster are
-// listed. NotIn requires that none is listed.
+// meets follows Karmada: In requires that all zones of the cluster are listed, and NotIn that none is.
 func meets(r searchv1alpha1.FieldRequirement, c *clusterv1alpha1.Cluster) bool {
 	var values []string
 	switch r.Key {

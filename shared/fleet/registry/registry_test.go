@@ -16,7 +16,6 @@ var member1 = &clusterv1alpha1.Cluster{
 	Spec:       clusterv1alpha1.ClusterSpec{Provider: "aws", Region: "eu", Zones: []string{"a", "b"}},
 }
 
-// podSelector is the end of a registry of pods.
 const podSelector = `resourceSelectors: [{apiVersion: v1, kind: Pod}]}`
 
 var (
@@ -24,7 +23,6 @@ var (
 	all, none   = Scope{All: true}, Scope{}
 )
 
-// scopeCases are registries with the scope of a kind in member1.
 var scopeCases = map[string]struct {
 	specs []string
 	kind  Kind

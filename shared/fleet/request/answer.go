@@ -9,8 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// IsQualified reports whether names in the answer are name@cluster. The URL or a name in the request has that form, or
-// kubectl uses the names in its next requests.
+// IsQualified reports whether names in the answer are name@cluster, as in the request or for kubectl's next request.
 func (r *Request) IsQualified() bool {
 	if comparesName(r) {
 		return false
@@ -30,8 +29,7 @@ func (r *Request) NewAnswer(cluster string, acquire func(bytes int) (release fun
 	return answer
 }
 
-// AcceptJSON returns the Accept header for members. It has the forms of JSON that the client accepts, in the client's
-// order: objects, Tables and PartialObjectMetadata. A client without Accept accepts everything.
+// AcceptJSON returns the Accept header for members: the JSON forms that the client accepts, in the client's order.
 func (r *Request) AcceptJSON() (string, error) {
 	lines := r.Header["Accept"]
 	if len(lines) == 0 {
@@ -62,7 +60,7 @@ func (r *Request) AcceptJSON() (string, error) {
 	return strings.Join(out, ", "), nil
 }
 
-// leadToCluster makes an answer to such a command lead to the cluster of the object.
+// leadToCluster adds the cluster to the names and selectors that kubectl uses in its next requests.
 func (r *Request) leadToCluster(answer *naming.Answer) {
 	switch command := r.Command(); {
 	case findsPods[command] && r.Resource.Verb == "get":

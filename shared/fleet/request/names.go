@@ -12,14 +12,11 @@ import (
 
 // Clusters decides whether the text after an @ names a cluster. Names of some kinds have an @ of their own.
 type Clusters interface {
-	// Known reports whether the caller may call a cluster of that name.
-	Known(cluster string) bool
-	// Err returns why a result of Known may be wrong, or nil.
-	Err() error
+	Known(cluster string) bool // whether the caller may call a cluster of that name
+	Err() error                // why a result of Known may be wrong, or nil
 }
 
-// SplitNames returns a copy whose path, names and field selector have no @cluster. Cluster and NamespaceCluster are the
-// clusters that they named.
+// SplitNames moves each @cluster in path, names and field selector into Cluster and NamespaceCluster of a copy.
 func (r *Request) SplitNames(clusters Clusters) (*Request, error) {
 	out := *r
 	if err := out.splitNamespace(); err != nil {
@@ -56,7 +53,7 @@ func (r *Request) SplitNames(clusters Clusters) (*Request, error) {
 	return &out, nil
 }
 
-// splitNamespace splits namespace@cluster. No namespace has an @ of its own. Only SplitNames calls it, for its copy.
+// splitNamespace splits namespace@cluster in place. No namespace has an @ of its own.
 func (r *Request) splitNamespace() error {
 	base, cluster, ok := strings.Cut(r.Resource.Namespace, "@")
 	if !ok || r.Resource.Resource == "namespaces" {
@@ -75,8 +72,7 @@ func (r *Request) splitNamespace() error {
 	return nil
 }
 
-// replaceInPath returns a path whose first segment that is name is replaced by base. The segments before an object's
-// name or namespace have no @.
+// replaceInPath replaces the first segment that is name. The segments before it have no @.
 func replaceInPath(path, name, base string) (string, error) {
 	if base == "" || base == "." || base == ".." { // the path at the member would mean something else
 		return "", badRequest("%q is no object's name", base)
@@ -91,7 +87,6 @@ func replaceInPath(path, name, base string) (string, error) {
 	return "", badRequest("the path does not contain the name %q as expected", name)
 }
 
-// splitName splits name@cluster, also within the name before a proxy subresource.
 func splitName(res route.Resource, known func(cluster string) bool) (base, cluster string, ok bool) {
 	base, cluster, ok = naming.Split(res.Name, known)
 	if ok || res.Subresource != "proxy" {
@@ -102,8 +97,7 @@ func splitName(res route.Resource, known func(cluster string) bool) (base, clust
 	return scheme + name + port, cluster, ok
 }
 
-// splitProxied splits the name before a proxy subresource, SCHEME:NAME:PORT or NAME:PORT. scheme and port keep their
-// colons. Objects with that subresource have no colon in their names.
+// splitProxied splits SCHEME:NAME:PORT or NAME:PORT before a proxy subresource. scheme and port keep their colons.
 func splitProxied(text string) (scheme, name, port string) {
 	switch parts := strings.SplitN(text, ":", 3); len(parts) {
 	case 3:

@@ -24,7 +24,6 @@ const (
 	strictHeader         = "X-Clusterpass-Strict"
 )
 
-// badRequest returns an error with the code 400.
 func badRequest(format string, args ...any) error {
 	return status.New(status.BadRequest, "", format, args...)
 }
@@ -63,7 +62,6 @@ func Parse(r *http.Request, c forward.FleetCall) (*Request, error) {
 	return req, nil
 }
 
-// parseClusters returns the names in the values of ClustersParam; nil if there are no values.
 func parseClusters(lists []string) ([]string, error) {
 	var clusters []string
 	for _, list := range lists {
@@ -78,7 +76,7 @@ func parseClusters(lists []string) ([]string, error) {
 }
 
 // splitLabelSelector removes the clusters that the label selector names. A single one counts as that of name@cluster,
-// so that kubectl's next requests have qualified names. Only Parse calls it.
+// so that kubectl's next requests have qualified names.
 func (r *Request) splitLabelSelector() error {
 	selector, clusters, err := naming.RewriteLabelSelector(r.query.Get("labelSelector"))
 	if err != nil || clusters == nil {
@@ -100,8 +98,7 @@ func (r *Request) splitLabelSelector() error {
 	return nil
 }
 
-// checkPath returns an error if kube-apiserver cannot serve the path of a resource. Otherwise the error for a mistyped
-// path would be that the resource is not global.
+// checkPath refuses paths that no API server serves. Their error would otherwise be that the resource is not global.
 func checkPath(path string, res route.Resource) error {
 	if !res.IsResource {
 		return nil
@@ -121,5 +118,4 @@ func checkPath(path string, res route.Resource) error {
 	return fmt.Errorf("the path %s cannot be understood: %s", path, wrong)
 }
 
-// isTrue reports whether a header is set to another value than 0 or false.
 func isTrue(v string) bool { return v != "" && v != "0" && !strings.EqualFold(v, "false") }

@@ -1,9 +1,5 @@
-// Package request reads requests for the fleet.
-//
-// Parse checks the parameters and returns a Request, which is immutable. SplitNames derives the Request whose names
-// have no @cluster. The methods of a Request answer questions about it, and the With methods return changed copies.
-//
-// The package decides neither which clusters exist nor which of them a caller may call. Clusters decides that.
+// Package request reads requests for the fleet. Parse returns an immutable Request. SplitNames derives the Request
+// whose names have no @cluster. The package decides neither which clusters exist nor which a caller may call.
 package request
 
 import (
@@ -25,14 +21,12 @@ import (
 
 // Request is a client's request for the fleet. No code may change its fields after Parse.
 type Request struct {
-	Method string
-	// Header is the client's. A watch over a WebSocket keeps the upgrade here, which needs another right.
-	Header   http.Header
+	Method   string
+	Header   http.Header // the client's; a watch over a WebSocket keeps its upgrade here, which needs another right
 	User     *identity.User
 	Route    route.Route    // its path has no @cluster after SplitNames
 	Resource route.Resource // its names have no @cluster after SplitNames
-	// RawQuery is the query for one cluster that gets the request as it is, without the fleet's own parameters.
-	RawQuery string
+	RawQuery string         // for a request that is forwarded to one cluster, without the fleet's own parameters
 	Strict   bool
 	ClusterSelector
 
@@ -41,12 +35,10 @@ type Request struct {
 
 // ClusterSelector has the clusters that a request selects or names.
 type ClusterSelector struct {
-	Clusters []string        // selected by name; nil selects all
-	Labels   labels.Selector // of clusters
-	// Cluster is the cluster of name@cluster, or the only one of a label selector; "" if there is none.
-	Cluster string
-	// NamespaceCluster is the cluster of namespace@cluster; "" if the namespace is that of all clusters.
-	NamespaceCluster string
+	Clusters         []string        // selected by name; nil selects all
+	Labels           labels.Selector // of clusters
+	Cluster          string          // of name@cluster, or the only one of a label selector; "" for none
+	NamespaceCluster string          // of namespace@cluster; "" for none
 }
 
 // NamesCluster reports whether the request itself names exactly one cluster.
@@ -131,8 +123,7 @@ func (r *Request) ObjectKey() members.Digest {
 	return members.DigestOf(r.CallerDigest(), res.APIGroup, res.Resource, res.Namespace, res.Name)
 }
 
-// IsRead reports whether the request changes nothing, opens no stream and is not strict. Such a request may rely on the
-// last location of the object.
+// IsRead reports whether the request changes nothing, opens no stream and is not strict.
 func (r *Request) IsRead() bool {
 	return !r.Strict && !r.IsWrite() && len(r.Header["Upgrade"]) == 0 && r.Resource.Verb != "proxy"
 }
@@ -140,8 +131,7 @@ func (r *Request) IsRead() bool {
 // IsWrite reports whether the method may change objects.
 func (r *Request) IsWrite() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
-// Incomplete returns the error of a list or watch for these failures. A strict request also fails for clusters that
-// lack the kind. The message then names two settings that leave them out.
+// Incomplete returns the error of a list or watch for these failures.
 func (r *Request) Incomplete(failures []*members.Failure) error {
 	err := members.Summary(failures)
 	e := status.From(err)
@@ -153,8 +143,7 @@ func (r *Request) Incomplete(failures []*members.Failure) error {
 	return err
 }
 
-// ForeignVersion returns the error for a resourceVersion of one cluster where the request covers several clusters. It
-// covers none of the others.
+// ForeignVersion returns the error for a resourceVersion of one cluster in a request that covers several.
 func ForeignVersion(v string) error {
 	return status.New(status.Expired, "", "the resourceVersion %.64q is not one of the fleet's: list again", v)
 }

@@ -36,8 +36,8 @@ func setHeader(h http.Header, contentType string) {
 	h.Set("X-Content-Type-Options", "nosniff")
 }
 
-// Failure passes a member's Status to the client and returns the error for the log. Without a Status, it writes nothing
-// and returns the error that the client is to get.
+// Failure passes a member's Status to the client, and returns the error for the log. Without a Status, it writes
+// nothing and returns the client's error.
 func Failure(w http.ResponseWriter, e *members.Failure, answer *naming.Answer) error {
 	if e.Raw == nil {
 		return members.Summary([]*members.Failure{e})

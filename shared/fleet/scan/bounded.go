@@ -5,10 +5,8 @@ import "errors"
 // ErrTooMany is the error for text with too many values.
 var ErrTooMany = errors.New("it has too many values")
 
-// CheckValueCount returns ErrTooMany if text has more than limit values, including nested ones. An empty array or
-// object counts as two. It returns ErrSyntax if a string does not end, and checks the syntax no further.
-//
-// Call it before decoding text as a whole: two bytes, "0,", may become an element of some hundred bytes.
+// CheckValueCount returns ErrTooMany if text has more than limit values, including nested ones. It checks no syntax but
+// the ends of strings. Call it before decoding: two bytes, "0,", may become a value of some hundred bytes.
 func CheckValueCount(text []byte, limit int) error {
 	n := 1
 	for i := 0; i < len(text) && n <= limit; {

@@ -49,8 +49,8 @@ func Text(value []byte) string {
 	return text
 }
 
-// Fields returns the fields of the object that begins at text[at], or none for another value. They end where the text
-// is not well-formed. The scanner may be used for other text during the iteration.
+// Fields returns the fields of the object at text[at], up to a syntax error. The scanner may be used during the
+// iteration.
 func (s *Scanner) Fields(text []byte, at int) iter.Seq[Field] {
 	return func(yield func(Field) bool) {
 		for i, more := firstPart(text, at, '{'); more; i, more = nextPart(text, i) {
@@ -74,8 +74,7 @@ func (s *Scanner) Fields(text []byte, at int) iter.Seq[Field] {
 	}
 }
 
-// Elements returns the start and the end of each element of the array that begins at text[at]. They end where the text
-// is not well-formed.
+// Elements returns the start and end of each element of the array that begins at text[at], up to a syntax error.
 func (s *Scanner) Elements(text []byte, at int) iter.Seq2[int, int] {
 	return func(yield func(at, end int) bool) {
 		for i, more := firstPart(text, at, '['); more; i, more = nextPart(text, i) {
@@ -87,7 +86,6 @@ func (s *Scanner) Elements(text []byte, at int) iter.Seq2[int, int] {
 	}
 }
 
-// valueEnd returns the end of the value at text[at], or a negative number if it has none.
 func (s *Scanner) valueEnd(text []byte, at int) int {
 	s.Reset()
 	end, err := s.Value(text[at:])
@@ -97,8 +95,6 @@ func (s *Scanner) valueEnd(text []byte, at int) int {
 	return at + end
 }
 
-// firstPart returns the start of the first field or element, if the value at text[at] begins with open and is not
-// empty.
 func firstPart(text []byte, at int, open byte) (i int, ok bool) {
 	if at == len(text) || text[at] != open {
 		return 0, false
@@ -107,7 +103,6 @@ func firstPart(text []byte, at int, open byte) (i int, ok bool) {
 	return i, i < len(text) && text[i] != open+2 // "}" or "]"
 }
 
-// nextPart returns the start of the field or element after the one that ends at i, if there is one.
 func nextPart(text []byte, i int) (at int, ok bool) {
 	if i = Space(text, i); i == len(text) || text[i] != ',' {
 		return 0, false

@@ -7,8 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The sizes of the buffer, unless a value is larger. A fast response is read in large pieces, because HTTP/2
-// acknowledges each piece. An idle one needs a small buffer, because many watches are idle.
+// A fast response is read in large pieces, because HTTP/2 acknowledges each. The many idle watches need small buffers.
 const (
 	maxReadSize = 64 << 10
 	minReadSize = 4 << 10
@@ -17,11 +16,9 @@ const (
 // ErrTooLarge is the error for text beyond the Reader's limit.
 var ErrTooLarge = errors.New("it is too large")
 
-// Reader reads a stream of JSON value by value. After an error it returns nothing more. It is not safe for concurrent
-// use.
+// Reader reads a stream of JSON values. After an error it returns nothing more. It is not safe for concurrent use.
 type Reader struct {
-	// Scanner finds the end of values. Its Found describes the last value.
-	Scanner Scanner
+	Scanner Scanner // its Found describes the last value
 
 	r    io.Reader
 	text []byte
@@ -38,7 +35,7 @@ func NewReader(r io.Reader, limit int64) *Reader { return &Reader{r: r, left: li
 // Limit replaces the limit by this number of bytes from the current position.
 func (r *Reader) Limit(bytes int64) { r.left = bytes - int64(len(r.text)-r.at) }
 
-// Err returns the first error. It is io.EOF at the end of the text, io.ErrUnexpectedEOF within a value, ErrSyntax,
+// Err returns the first error: io.EOF at the end of the text, io.ErrUnexpectedEOF within a value, ErrSyntax,
 // ErrTooLarge, or an error of the underlying reader.
 func (r *Reader) Err() error { return r.err }
 
@@ -113,7 +110,6 @@ func (r *Reader) FieldName() string {
 	return string(name)
 }
 
-// more reads more text, or sets the error.
 func (r *Reader) more() {
 	switch {
 	case r.err != nil:

@@ -80,7 +80,6 @@ func TestIdleReaderIsSmall(t *testing.T) {
 	}
 }
 
-// BenchmarkReader reads large values in small pieces.
 func BenchmarkReader(b *testing.B) {
 	text := `"` + strings.Repeat("x", 15<<20) + `"`
 	b.SetBytes(int64(len(text)))
@@ -102,7 +101,6 @@ func BenchmarkReaderByJSONText(b *testing.B) {
 	}
 }
 
-// pieces is a reader of text in pieces of size bytes.
 type pieces struct {
 	text string
 	size int

@@ -1,13 +1,10 @@
-// Package scan finds where the parts of JSON text end, without decoding them. It serves responses of hundreds of
-// megabytes that mostly pass unchanged.
+// Package scan finds where the parts of JSON text end, without decoding them.
 //
 // Invariants:
-//   - Scanner.Value accepts exactly the grammar of encoding/json, which Kubernetes decodes with: equal names and
-//     invalid UTF-8 are allowed.
+//   - Scanner.Value accepts exactly the grammar of encoding/json: equal names and invalid UTF-8 are allowed.
 //   - Reader returns UTF-8. It replaces invalid bytes with U+FFFD, as decoders do.
-//   - Depth and the length of numbers have no limit. A Scanner uses one byte for each open array or object, so the
-//     text bounds its memory.
-//   - A text may arrive in pieces of any size. Only names that are compared are scanned twice.
+//   - Depth and the length of numbers have no limit. A Scanner uses one byte for each open array or object.
+//   - A text may arrive in pieces of any size.
 package scan
 
 import (
@@ -26,10 +23,8 @@ var (
 
 // Scanner finds the ends of values. Its zero value is ready to use. It is not safe for concurrent use.
 type Scanner struct {
-	// Field is the name to find among the fields of each value that is an object. "" finds none.
-	Field string
-	// Found describes the fields with that name in the last value.
-	Found Found
+	Field string // name to find in each value that is an object; "" finds none
+	Found Found  // describes the fields with that name in the last value
 
 	next  state
 	digit digit  // the state of a number that is cut at the end of the text
@@ -42,7 +37,7 @@ type Scanner struct {
 // Found is the number of fields with the name, and the position of the last one's value.
 type Found struct{ Times, At, End int }
 
-// state is the part of the grammar that the scanner expects next. White space may precede all up to expectComma.
+// state is the part of the grammar that follows. White space may precede all up to expectCommaOrEnd.
 type state uint8
 
 const (
@@ -58,8 +53,7 @@ const (
 	valueEnded
 )
 
-// maxIdleDepth bounds the memory that a Scanner keeps after a deep value, in bytes.
-const maxIdleDepth = 4 << 10
+const maxIdleDepth = 4 << 10 // bytes that a Scanner keeps after a deep value
 
 // Reset prepares the scanner for another value.
 func (s *Scanner) Reset() {
@@ -125,9 +119,8 @@ func (s *Scanner) Value(text []byte) (end int, err error) {
 	return s.stop(incomplete(i), next)
 }
 
-// valueStart scans a string, a number or a literal. Of an array or an object, it scans only the opening bracket. It
-// returns the end and the next state. If the part is cut or invalid, it returns a negative number and the state in
-// which to continue.
+// valueStart scans a string, a number, a literal or an opening bracket. Like fieldName and rest, it returns the end and
+// the next state. If the part is cut or invalid, it returns a negative number and the state in which to continue.
 func (s *Scanner) valueStart(text []byte, i int, next state) (int, state) {
 	if len(s.open) == 1 && next == expectValue {
 		s.value = i
@@ -159,7 +152,6 @@ func (s *Scanner) valueStart(text []byte, i int, next state) (int, state) {
 	return s.rest(text, i, inNumber)
 }
 
-// fieldName scans the name of a field, or the end of the object. Its results are those of valueStart.
 func (s *Scanner) fieldName(text []byte, i int, next state) (int, state) {
 	switch {
 	case text[i] == '"':
@@ -176,7 +168,6 @@ func (s *Scanner) fieldName(text []byte, i int, next state) (int, state) {
 	return invalid, next
 }
 
-// rest scans the rest of a name, a string or a number. Its results are those of valueStart.
 func (s *Scanner) rest(text []byte, i int, next state) (int, state) {
 	if next == inNumber {
 		i = s.digit.end(text, i)
@@ -192,7 +183,6 @@ func (s *Scanner) rest(text []byte, i int, next state) (int, state) {
 	return i, valueEnded
 }
 
-// close ends the innermost array or object, whose closing bracket is text[i].
 func (s *Scanner) close(i int) (int, state) {
 	s.open = s.open[:len(s.open)-1]
 	return i + 1, valueEnded
@@ -207,7 +197,6 @@ func (s *Scanner) stop(at int, next state) (int, error) {
 	return 0, ErrShort
 }
 
-// recordField stores the position of the field's value that ends at end, if the field has the name to find.
 func (s *Scanner) recordField(text []byte, end int) {
 	if s.Field == "" || s.open[0] != '}' {
 		return
@@ -217,11 +206,9 @@ func (s *Scanner) recordField(text []byte, end int) {
 	}
 }
 
-// invalid is the end of a value or a part that is no JSON.
-const invalid = math.MinInt
+const invalid = math.MinInt // the end of a part that is no JSON
 
-// incomplete returns the negative number that stands for the end of a part that is cut, and from where to continue at
-// i. It is its own inverse.
+// incomplete returns the negative end of a part that is cut, from which to continue at i. It is its own inverse.
 func incomplete(i int) int { return ^i }
 
 // Space returns the end of the white space at text[at], or at if there is none.
@@ -232,14 +219,11 @@ func Space(text []byte, at int) int {
 	return at
 }
 
-// everyByte times a byte is eight of that byte.
-const everyByte = 0x0101010101010101
+const everyByte = 0x0101010101010101 // multiplied by a byte, eight of that byte
 
-// stringEnd returns the end of the string whose rest begins at i.
-//
-// It examines eight bytes at a time for a quote, a backslash or a control character. With bit 1 inverted, the quote
-// 0x22 becomes 0x20, and control characters stay below 0x20. A byte below 0x21 is therefore one of the two. Subtraction
-// sets the highest bit of each smaller byte. Higher bytes may have that bit by a borrow, so that only the lowest one
+// stringEnd returns the end of the string whose rest begins at i. It examines eight bytes at a time for a quote, a
+// backslash or a control character. With bit 1 inverted, the quote 0x22 becomes 0x20, and control characters stay
+// below. Subtraction of 0x21 sets the highest bit of these. A borrow may set it in higher bytes, so only the lowest one
 // counts.
 func stringEnd(text []byte, i int) int {
 	for {
@@ -270,7 +254,6 @@ func stringEnd(text []byte, i int) int {
 	}
 }
 
-// escape returns the end of the escape sequence at i.
 func escape(text []byte, i int) int {
 	if i+1 == len(text) {
 		return incomplete(i)
@@ -292,7 +275,6 @@ func escape(text []byte, i int) int {
 	return invalid
 }
 
-// literal returns the end of true, false or null at i.
 func literal(text []byte, i int) int {
 	want := "null"
 	switch text[i] {
@@ -353,7 +335,7 @@ var (
 	afterE     = [...]digit{aZero: anE, anInteger: anE, aFraction: anE, anExponent: 0}
 )
 
-// after returns the state after the byte c. It is aSign if c does not continue the number.
+// after returns aSign if c does not continue the number.
 func (d *digit) after(c byte) digit {
 	switch before := *d; {
 	case c == '0' && before <= aMinus:

@@ -11,10 +11,8 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// syntax are the options of jsontext for the grammar that Scanner accepts.
 var syntax = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
-// examples are JSON and, below the comment, mostly other text.
 var examples = []string{
 	`{}`,
 	`[]`,
@@ -91,8 +89,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestSpace ends only if runs of white space are scanned in linear time. Otherwise a member could keep the gateway busy
-// for hours by some megabytes of spaces, and pretty-printed objects would need seconds.
+// TestSpace does not end if runs of white space are not scanned in linear time.
 func TestSpace(t *testing.T) {
 	space := strings.Repeat(" \n", 4<<20)
 	text := strings.ReplaceAll(`_{_"a"_:_[_1_,_2_]_}_`, "_", space)
@@ -102,8 +99,7 @@ func TestSpace(t *testing.T) {
 	}
 }
 
-// TestDepth checks that depth has no limit: an object that a cluster stores would otherwise break the lists of all
-// clusters.
+// TestDepth fails if a deep object, which a cluster stores, breaks the lists of all clusters.
 func TestDepth(t *testing.T) {
 	for _, depth := range []int{510, 10_000, 1 << 20} {
 		for _, text := range []string{strings.Repeat("[", depth) + strings.Repeat("]", depth),
@@ -126,8 +122,7 @@ func FuzzValue(f *testing.F) {
 	f.Fuzz(checkText)
 }
 
-// FuzzRepair checks that the text of every value that Kubernetes decodes is passed on in UTF-8 and decodes to the same
-// value.
+// FuzzRepair fails if a value that Kubernetes decodes is not passed on in UTF-8, or decodes to another one.
 func FuzzRepair(f *testing.F) {
 	for _, text := range examples {
 		f.Add([]byte(text))
@@ -167,7 +162,6 @@ func FuzzRepair(f *testing.F) {
 	})
 }
 
-// checkText checks that a Scanner accepts exactly what encoding/json accepts, in pieces of any size.
 func checkText(t *testing.T, text []byte) {
 	in := append(append([]byte(`[`), text...), ']') // a number ends where something follows
 	want := jsontext.Value(in).IsValid(syntax...)
@@ -192,7 +186,6 @@ func checkText(t *testing.T, text []byte) {
 	}
 }
 
-// checkParts checks that fields and elements are those that the decoder finds.
 func checkParts(t *testing.T, in []byte, at int) {
 	dec := jsontext.NewDecoder(strings.NewReader(string(in[at:])), syntax...)
 	open, err := dec.ReadToken()

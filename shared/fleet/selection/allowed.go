@@ -47,7 +47,6 @@ func (s *Selector) Allowed(ctx context.Context) ([]members.Entry, error) {
 	}
 }
 
-// refused returns the error for a caller who may call none of the selected clusters, whether there are any or not.
 func (s *Selector) refused(err error) error {
 	return &status.Error{Reason: status.Forbidden, Err: err,
 		Message: fmt.Sprintf("User %q cannot %s any cluster of the fleet that is asked for: "+
@@ -55,8 +54,7 @@ func (s *Selector) refused(err error) error {
 			s.req.User.Name, access.Verb(s.req.Method, len(s.req.Header["Upgrade"]) > 0))}
 }
 
-// noCluster returns the error for a request that selects no cluster. A caller who may call no cluster at all gets the
-// same error as if there were one.
+// noCluster gives a caller who may call no cluster the same error as if clusters existed.
 func (s *Selector) noCluster(ctx context.Context, format string, args ...any) error {
 	if err := s.policy.authorize(ctx, s.req, "*"); err != nil && status.From(err).Reason == status.Forbidden {
 		return s.refused(err)

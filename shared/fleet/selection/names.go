@@ -8,9 +8,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Names decides for one request which names after an @ are clusters. A cluster that the caller may not call does not
-// exist for them. It decides once for each cluster, since a body may have 100,000 names. It is not safe for concurrent
-// use.
+// Names decides for one request which names after an @ are clusters that the caller may call. It decides once for each
+// cluster, since a body may have 100,000 names. It is not safe for concurrent use.
 type Names struct {
 	inventory *members.Inventory
 	authorize func(cluster string) error

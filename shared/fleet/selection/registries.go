@@ -12,8 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// TargetsAmong returns the clusters of allowed that the request covers. It returns nil if the request is for the
-// control-plane cluster alone.
+// TargetsAmong returns those of allowed that the request covers; nil if it is for the control-plane cluster alone.
 func (s *Selector) TargetsAmong(ctx context.Context, allowed []members.Entry) ([]members.Target, error) {
 	kind := s.req.Kind()
 	out, err := s.selectByRegistry(ctx, allowed, kind)
@@ -30,8 +29,6 @@ func (s *Selector) TargetsAmong(ctx context.Context, allowed []members.Entry) ([
 	return nil, s.notGlobal(kind, hasNamespaceScoped)
 }
 
-// notGlobal returns the error for a kind that no registry covers in the request's namespace. hasNamespaceScoped is set
-// if a registry covers the kind in namespaces, and the request has none.
 func (s *Selector) notGlobal(k registry.Kind, hasNamespaceScoped bool) error {
 	resource, needed := k.Resource+" of "+k.APIVersion, ""
 	if namespace := s.req.Resource.Namespace; namespace != "" {
@@ -45,9 +42,8 @@ func (s *Selector) notGlobal(k registry.Kind, hasNamespaceScoped bool) error {
 		"the request to one cluster at /clusters/NAME%s", resource, k.APIVersion, needed, s.req.Route.Path)
 }
 
-// kinds returns the kind of a resource in each cluster of targets, and in the control-plane cluster. Without targets,
-// it asks no cluster. A read of one object waits at most members.GracePeriod once the cluster that had the object last
-// has responded.
+// kinds returns the kind of a resource in each cluster of targets, and in the control-plane cluster. A read of one
+// object waits at most members.GracePeriod once the cluster that had the object last has responded.
 func (s *Selector) kinds(ctx context.Context, targets []members.Entry, k registry.Kind) (
 	reports map[string]members.KindReport, control members.KindReport, err error,
 ) {
@@ -75,9 +71,9 @@ func (s *Selector) kinds(ctx context.Context, targets []members.Entry, k registr
 	return reports, control, err
 }
 
-// selectByRegistry returns the clusters that some ResourceRegistry covers. Registries name kinds, and requests name
-// resources. Where the registries do not decide otherwise, each cluster reports the kind of its resource. A cluster
-// whose kind differs from that of the control-plane cluster is not covered then.
+// selectByRegistry returns the clusters that some ResourceRegistry covers. Registries name kinds and requests name
+// resources, so undecided clusters report their kind. A cluster whose kind differs from the control-plane cluster's is
+// not covered.
 func (s *Selector) selectByRegistry(ctx context.Context, allowed []members.Entry, k registry.Kind) (
 	[]members.Target, error,
 ) {
@@ -125,8 +121,7 @@ func (s *Selector) selectByRegistry(ctx context.Context, allowed []members.Entry
 }
 
 // checkKnown returns an error if no cluster is certain to be a target and some did not respond. A write also fails if
-// the control-plane cluster did not respond, since it may be meant. isKnown is set if some cluster is a target for
-// certain.
+// the control-plane cluster did not respond, since it may be meant.
 func (s *Selector) checkKnown(
 	k registry.Kind, control members.KindReport, unknown []*members.Failure, isKnown bool,
 ) error {
@@ -155,8 +150,7 @@ func possibleKinds(reports map[string]members.KindReport, control members.KindRe
 	return kinds
 }
 
-// scopeIfUnknown returns the scope in a cluster that does not report its kind, because it lacks the resource or does
-// not respond. It is the first scope of a possible kind that covers the request.
+// scopeIfUnknown returns the scope of a cluster that does not report its kind: the first that covers the request.
 func (s *Selector) scopeIfUnknown(c members.Entry, k registry.Kind, possible map[string]bool) registry.Scope {
 	for _, k.Kind = range slices.Sorted(maps.Keys(possible)) {
 		if scope := s.Scope(c, k); scope.Covers(s.req.Resource.Namespace) {

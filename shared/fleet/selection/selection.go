@@ -1,12 +1,8 @@
-// Package selection decides which clusters a request for the fleet covers.
-//
-// Read Selector first, with its main method Targets. Allowed (allowed.go) returns the clusters that the caller selects
-// and may call. TargetsAmong (registries.go) returns those of them that a ResourceRegistry covers. Names decides which
-// names after an @ are clusters.
+// Package selection decides which clusters a request for the fleet covers. Read Selector.Targets first.
 //
 // Invariants:
-//   - A cluster that the caller may not call is never a target, and never named in an answer. The kinds of the
-//     control-plane cluster are read for every caller, with the gateway's own credential.
+//   - A cluster that the caller may not call is never a target, and never named in an answer.
+//   - The kinds of the control-plane cluster are read for every caller, with the gateway's own credential.
 //   - A cluster whose coverage is not known is a target that fails. It is never left out silently.
 package selection
 
@@ -28,8 +24,7 @@ func (s *Selector) Refresh(ctx context.Context) (*Selector, error) {
 	return s.policy.Selector(s.client, s.req, inv), nil
 }
 
-// Targets returns the clusters that a request for a resource covers, by name. It returns nil if the request is for the
-// control-plane cluster alone.
+// Targets returns the covered clusters, sorted by name; nil if the request is for the control-plane cluster alone.
 func (s *Selector) Targets(ctx context.Context) ([]members.Target, error) {
 	allowed, err := s.Allowed(ctx)
 	if err != nil {
@@ -38,9 +33,9 @@ func (s *Selector) Targets(ctx context.Context) ([]members.Target, error) {
 	return s.TargetsAmong(ctx, allowed)
 }
 
-// SkipUnidentifiable drops, with a warning, clusters to which the caller's identity cannot be conveyed, such as those
-// of identity passthrough. A request for one object includes them only if it names them. Lists and watches leave out
-// clusters that fail by themselves. If no cluster would be left, all stay, so that the request reports their failures.
+// SkipUnidentifiable drops, with a warning, clusters to which the caller's identity cannot be conveyed. They stay, and
+// fail later, if none would be left. They also stay for lists, watches, strict requests, and requests that name
+// clusters.
 func (s *Selector) SkipUnidentifiable(h http.Header, targets []members.Target) []members.Target {
 	verb := s.req.Resource.Verb
 	if s.req.Strict || s.req.Cluster != "" || s.req.Clusters != nil || verb == "list" || verb == "watch" {

@@ -17,12 +17,10 @@ type Access interface {
 
 // Policy is the part of a Selector that is the same for all requests.
 type Policy struct {
-	Access Access
-	// ControlPlane is the cluster that serves the kinds which no registry covers; "" for none.
-	ControlPlane string
+	Access       Access
+	ControlPlane string // serves the kinds that no registry covers; "" for none
 }
 
-// authorize returns nil if the caller may send the request to a cluster, whether it exists or not.
 func (p Policy) authorize(ctx context.Context, req *request.Request, cluster string) error {
 	return p.Access.Authorize(ctx, req.User, access.Cluster(cluster, req.Method, req.Header))
 }
@@ -40,8 +38,7 @@ func (p Policy) Selector(client *members.Client, req *request.Request, inv *memb
 	return &Selector{p, client, req, inv}
 }
 
-// ControlPlane returns the control-plane cluster if the request may be for it, or "". A request that selects clusters
-// may be for others.
+// ControlPlane returns the control-plane cluster, or "" if the request selects clusters.
 func (s *Selector) ControlPlane() string {
 	if s.req.NarrowsClusters() {
 		return ""

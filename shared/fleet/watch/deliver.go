@@ -14,14 +14,12 @@ import (
 // initialEventsEnd is the annotation of the bookmark after which a watch is live (WatchList).
 const initialEventsEnd = "k8s.io/initial-events-end"
 
-// A buffer is sent when it has bufferSize bytes or maxBatch events. Events that the client does not get count too, so
-// that a watch ends in time.
+// A buffer is sent at bufferSize bytes or maxBatch events. Undelivered events count too, so that a watch ends in time.
 const (
 	bufferSize = 64 << 10
 	maxBatch   = 64
 )
 
-// buffer collects events that are sent together.
 type buffer struct {
 	text   []byte
 	events int // the number since the last send
@@ -34,7 +32,6 @@ func (b *buffer) hasSpace() bool {
 	return len(b.text) > 0 && len(b.text) < bufferSize && b.events < maxBatch
 }
 
-// send writes the text to the client.
 func (b *buffer) send() error {
 	if b.events = 0; len(b.text) == 0 {
 		return nil
@@ -46,7 +43,6 @@ func (b *buffer) send() error {
 	return errors.Join(err, b.flush())
 }
 
-// deliver writes events as they arrive. Events that are ready go out together.
 func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error, timeout time.Duration) error {
 	var end <-chan time.Time
 	if timeout > 0 {
@@ -94,7 +90,6 @@ func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error,
 	return nil
 }
 
-// readyEvent returns an event that is ready, if there is one and the buffer has space.
 func (w *watcher) readyEvent(out *buffer) event {
 	if out.hasSpace() {
 		select {
@@ -115,7 +110,6 @@ func endCause(ctx context.Context) error {
 	return nil
 }
 
-// handle appends an event as the client gets it, and reports whether the watch ends with it.
 func (w *watcher) handle(ctx context.Context, out []byte, e event) (text []byte, last bool) {
 	m := w.followed[e.from.ID]
 	if m == nil || m.follower != e.from { // a member that is not followed any more
@@ -137,8 +131,8 @@ func (w *watcher) handle(ctx context.Context, out []byte, e event) (text []byte,
 	return out, false
 }
 
-// followAgain restarts the follower of a member after a delay, from the version before an event that cannot be passed
-// on. It reports false for a partial list, whose objects would stay at the client.
+// followAgain restarts the follower of a member at the version before an event that cannot be delivered. It reports
+// false for a partial list, whose objects would stay at the client.
 func (w *watcher) followAgain(ctx context.Context, f *follower, e event, why error) bool {
 	w.client.Log().Warn("an event of a cluster cannot be delivered; the cluster is read again", "cluster", f.Name,
 		"error", why.Error())
@@ -151,8 +145,8 @@ func (w *watcher) followAgain(ctx context.Context, f *follower, e event, why err
 	return true
 }
 
-// deliverEvent appends an event and records that it is delivered. It records nothing if it fails. After a panic, which
-// becomes the member's Failure, the records may be wrong, so that the watch must end.
+// deliverEvent appends an event and records it as delivered, unless it fails. After a panic, which becomes the member's
+// Failure, the records may be wrong, so that the watch must end.
 func (w *watcher) deliverEvent(out []byte, m *followed, e event) (text []byte, err error) {
 	defer w.client.Recover(e.from.Name, func(unforeseen *members.Failure) { err = unforeseen })
 	if err := w.votes.record(e); err != nil {

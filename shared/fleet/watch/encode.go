@@ -12,7 +12,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// appendError appends the event with the reason why a watch ends.
 func appendError(out []byte, err error) []byte {
 	e := status.From(err)
 	st := metav1.Status{
@@ -26,7 +25,6 @@ func appendError(out []byte, err error) []byte {
 	return append(append(out, text...), '\n')
 }
 
-// appendBookmark appends a bookmark of everything that was delivered.
 func (w *watcher) appendBookmark(out []byte, annotations map[string]string) []byte {
 	object := map[string]any{"metadata": map[string]any{"resourceVersion": w.delivered(), "creationTimestamp": nil}}
 	if annotations != nil {
@@ -42,8 +40,7 @@ func (w *watcher) appendBookmark(out []byte, annotations map[string]string) []by
 	return append(append(out, text...), '\n')
 }
 
-// appendObject appends an event of an object as one line. The white space of an object may contain line ends. Clients
-// would read the text after one as another event, so that a member could forge events of others.
+// appendObject appends an event as one line. With a line end in an object, a member could forge events of others.
 func (w *watcher) appendObject(out []byte, m *followed, e event) ([]byte, error) {
 	begin := len(out)
 	out, err := w.appendObjectAsSent(out, m, e)
@@ -60,7 +57,6 @@ func (w *watcher) appendObject(out []byte, m *followed, e event) ([]byte, error)
 	return append(out, '\n'), err
 }
 
-// appendObjectAsSent appends an event of an object with the member's own white space.
 func (w *watcher) appendObjectAsSent(out []byte, m *followed, e event) ([]byte, error) {
 	resumable := w.resumable(m.ID)
 	m.answer.SetVersion(w.objectVersion(resumable))
@@ -72,7 +68,7 @@ func (w *watcher) appendObjectAsSent(out []byte, m *followed, e event) ([]byte, 
 	return append(out, '}'), err
 }
 
-// appendTable appends a table of one row, and the end of its event. It announces new columns with their first row.
+// appendTable appends a table of one row. It announces new columns with their first row.
 func (w *watcher) appendTable(out []byte, m *followed, e event, resumable string) ([]byte, error) {
 	layout := w.layout
 	isSameColumn := func(a, b merge.Column) bool { return a.Name == b.Name }

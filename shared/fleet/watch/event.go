@@ -12,7 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// The types of events. A follower adds the last three to those of Kubernetes.
+// A follower adds the last three types to those of Kubernetes.
 const (
 	added       = "ADDED"
 	modified    = "MODIFIED"
@@ -32,7 +32,7 @@ func eventOf(text []byte, at scan.Found) (typ string, object merge.Object, err e
 	return scan.Text(scan.Lookup(text, "type")), object, err
 }
 
-// rowOf parses an event's object that is a Table. It returns the row and the columns, nil if the Table lacks columns.
+// rowOf returns the row of a Table, and its columns; nil if the Table lacks columns.
 func rowOf(table merge.Object) (row merge.Object, columns []merge.Column, err error) {
 	var s, elements scan.Scanner
 	var text []byte
@@ -59,8 +59,7 @@ func rowOf(table merge.Object) (row merge.Object, columns []merge.Column, err er
 	return row, columns, err
 }
 
-// withKind returns a copy of a list's object with its kind, and the kind. kube-apiserver leaves out the kind in lists
-// and writes it into events. listed is the kind in the list's own fields.
+// withKind returns a copy of a list's object with its kind, which kube-apiserver omits in lists, and the kind.
 func withKind(o merge.Object, listed metav1.TypeMeta) (merge.Object, metav1.TypeMeta) {
 	switch own, hasKind := merge.KindOf(o); {
 	case hasKind:
@@ -75,7 +74,6 @@ func withKind(o merge.Object, listed metav1.TypeMeta) (merge.Object, metav1.Type
 	return o.With(head), listed
 }
 
-// metadataOf returns the metadata of an object, or of the object in a row; nil if there is none.
 func metadataOf(o merge.Object, isRow bool) []byte {
 	text := o.Metadata()
 	if isRow {
@@ -84,8 +82,7 @@ func metadataOf(o merge.Object, isRow bool) []byte {
 	return text
 }
 
-// metadataText returns a string of the metadata of an object or row; "" if there is none. It does not decode the rest
-// of the metadata, which may be deeper than decoders accept.
+// metadataText does not decode the rest of the metadata, which may be deeper than decoders accept.
 func metadataText(o merge.Object, isRow bool, name string) string {
 	return scan.Text(scan.Lookup(metadataOf(o, isRow), name))
 }

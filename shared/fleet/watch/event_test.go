@@ -13,8 +13,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// TestEventsAreCopies fails if an event could change while later ones are read, or if the size of all events were
-// bounded.
+// TestEventsAreCopies fails if an event could change while later ones are read, or if a long watch ended.
 func TestEventsAreCopies(t *testing.T) {
 	const n, size = 20, 1 << 20
 	var body strings.Builder

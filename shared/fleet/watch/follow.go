@@ -16,8 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// A follower calls a member that ended its watch again after a delay, which doubles from minRejoin to maxRejoin, with
-// jitter.
+// The delay before a follower calls its member again doubles from minRejoin to maxRejoin, with jitter.
 const (
 	minRejoin, maxRejoin = 200 * time.Millisecond, 30 * time.Second
 )
@@ -35,7 +34,6 @@ func (f *follower) start(ctx context.Context) {
 	}()
 }
 
-// run follows the member until ctx ends or the watch must end. It calls the member again whenever its watch ends.
 func (f *follower) run(ctx context.Context) {
 	wait := minRejoin
 	if f.delay > 0 {
@@ -72,7 +70,7 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// finalError returns the error with which the watch must end, or nil if the follower may call the member again.
+// finalError returns nil if the follower may call the member again.
 func (f *follower) finalError(err error) error {
 	switch {
 	case errors.Is(err, errHistoryLost):
@@ -86,7 +84,6 @@ func (f *follower) finalError(err error) error {
 	return nil
 }
 
-// pause blocks for a time with jitter, or until ctx ends.
 func pause(ctx context.Context, wait time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -94,7 +91,6 @@ func pause(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// followOnce lists the member if nothing of it was delivered, and then passes on its events until its watch ends.
 func (f *follower) followOnce(ctx context.Context) error {
 	switch {
 	case f.version == "" && f.skipInitial:
@@ -120,8 +116,7 @@ func (f *follower) followOnce(ctx context.Context) error {
 	return f.read(ctx, a.Body, a.Stop)
 }
 
-// isBehind reports whether the member is at an earlier version than that from which it is to be watched. kube-apiserver
-// would send no events until it reaches that version again. A member that does not respond is not behind.
+// isBehind reports whether the member is before f.version. kube-apiserver would send no events until it reaches that.
 func (f *follower) isBehind(ctx context.Context) bool {
 	call := f.call(nil)
 	call.Query = url.Values{"limit": {"1"}} // any object, whatever the client selects

@@ -15,7 +15,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
 )
 
-// session has what all followers of a watch share.
 type session struct {
 	client *members.Client
 	req    *request.Request
@@ -23,15 +22,13 @@ type session struct {
 	events chan event
 }
 
-// event is an event of one member.
 type event struct {
 	from    *follower
 	typ     string
 	object  merge.Object
 	columns []merge.Column // columns of the rows, in a table
 	isRow   bool
-	// version is the member's own as of this event. It is "" if more events of the same moment follow.
-	version string
+	version string          // the member's own; "" if more events of the same moment follow
 	kind    metav1.TypeMeta // of objects; empty if it is not known yet
 	err     error           // the cause of a failed event
 }
@@ -59,7 +56,6 @@ func (f *follower) reportStart(err error) bool {
 	return true
 }
 
-// call returns a call with the client's selectors and forms, and these parameters.
 func (f *follower) call(params url.Values) members.Call {
 	client, query := f.req.Query(), url.Values{}
 	for _, key := range []string{"labelSelector", "fieldSelector", "includeObject"} {
@@ -89,7 +85,6 @@ func (f *follower) namespaces() []string {
 	return nil
 }
 
-// covers reports whether an object or row is in a namespace whose events the client gets.
 func (f *follower) covers(o merge.Object, isRow bool) bool {
 	only := f.namespaces()
 	if only == nil {
@@ -98,7 +93,6 @@ func (f *follower) covers(o merge.Object, isRow bool) bool {
 	return slices.Contains(only, metadataText(o, isRow, "namespace"))
 }
 
-// send sends an event to the watcher. It reports false if the watch ends.
 func (f *follower) send(ctx context.Context, e event) bool {
 	select {
 	case f.events <- e:

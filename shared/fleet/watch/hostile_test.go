@@ -20,22 +20,19 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
 )
 
-// member returns a target of which all is global.
 func member(name string, id uint64) members.Target {
 	return members.Target{Entry: members.Entry{
 		Cluster: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, ID: id},
 		Scope: registry.Scope{All: true}}
 }
 
-// newFollower returns a follower of one member with space for n events.
 func newFollower(n int) *follower {
 	pool := members.NewPool(members.Config{Log: slog.New(slog.DiscardHandler)})
 	s := &session{client: pool.Client(members.Caller{}), req: &request.Request{}, events: make(chan event, n)}
 	return &follower{Target: member("a", 1), session: s}
 }
 
-// TestHostileEvents fails if a member could send an event type that clients do not know, or that the gateway uses
-// itself.
+// TestHostileEvents fails if a member could send an event type that clients do not know, or an internal one.
 func TestHostileEvents(t *testing.T) {
 	for _, typ := range []string{"", failed, synced, "ERRORS", "added", `ADDED\",\"object\":{}}\n{\"type\":\"BOOKMARK`} {
 		f := newFollower(1)
@@ -66,8 +63,7 @@ func TestDifferenceCutShort(t *testing.T) {
 	}
 }
 
-// TestPanicEndsWatchWithReason fails if a panic over a member could end the process, or left a client without the
-// reason.
+// TestPanicEndsWatchWithReason fails if a panic could end the process, or left a client without the reason.
 func TestPanicEndsWatchWithReason(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	begin := func() *watcher {
@@ -106,8 +102,7 @@ func TestPanicEndsWatchWithReason(t *testing.T) {
 	}
 }
 
-// TestMajorityDecidesKind fails if one member could decide the kind of bookmarks. Kinds of objects count before those
-// of lists. On a tie, the cluster that was registered first decides.
+// TestMajorityDecidesKind fails if one member could decide the kind of bookmarks.
 func TestMajorityDecidesKind(t *testing.T) {
 	pod, evil := metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, metav1.TypeMeta{Kind: "Evil", APIVersion: "v1"}
 	for name, tt := range map[string]struct {

@@ -9,11 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// kinds maps members, by their ids, to the kind of objects that they send.
-type kinds map[uint64]metav1.TypeMeta
+type kinds map[uint64]metav1.TypeMeta // by the ids of members
 
-// kindVotes decides which kind the objects of a watch have. The first kind that a member sends counts, so that a member
-// that changes its kind affects itself alone.
+// kindVotes decides which kind the objects of a watch have. Only the first kind of each member counts.
 type kindVotes struct {
 	objects  kinds           // of members' first objects
 	lists    kinds           // of members' lists and bookmarks
@@ -23,7 +21,7 @@ type kindVotes struct {
 
 func newKindVotes() kindVotes { return kindVotes{objects: kinds{}, lists: kinds{}} }
 
-// record counts the kind in an event of a member. It fails if the kind of an object differs from that of most members.
+// record fails if the kind of an object differs from that of most members.
 func (v *kindVotes) record(e event) error {
 	isObject := e.typ == added || e.typ == modified || e.typ == deleted
 	votes := v.lists
@@ -48,8 +46,7 @@ func (v *kindVotes) record(e event) error {
 	return nil
 }
 
-// majority returns the most frequent kind. A member has one vote, in the first map that has it. On a tie, the kind of
-// the cluster that was registered first wins.
+// majority counts one vote of each member, in the first map that has it. On a tie, the first registered cluster wins.
 func majority(sources ...kinds) metav1.TypeMeta {
 	votes, count := kinds{}, map[metav1.TypeMeta]int{}
 	for _, source := range sources {

@@ -13,7 +13,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// listing is a member's list that is read object by object.
 type listing struct {
 	*merge.Source
 	answer *members.Answer
@@ -22,7 +21,6 @@ type listing struct {
 	atEnd  bool
 }
 
-// identity identifies an object, and its version.
 type identity struct{ key, uid, version string }
 
 func (l *listing) close() { members.CloseAll([]*members.Answer{l.answer}) }
@@ -45,12 +43,10 @@ func (l *listing) advance() error {
 	return err
 }
 
-// kind returns the kind of the list's objects.
 func (l *listing) kind() metav1.TypeMeta {
 	return metav1.TypeMeta{Kind: strings.TrimSuffix(l.Kind, "List"), APIVersion: l.APIVersion}
 }
 
-// identify reads the identity of an object or row.
 func identify(o merge.Object, isRow bool) (identity, error) {
 	metadata := metadataOf(o, isRow)
 	text := func(name string) string { return scan.Text(scan.Lookup(metadata, name)) }

@@ -16,7 +16,6 @@ func newProgress(single bool) progress {
 	}
 }
 
-// restore sets the version of a member to that before an event which could not be passed on; "" removes it.
 func (p *progress) restore(id uint64, before string) {
 	if before != "" {
 		p.version[id] = before
@@ -25,8 +24,7 @@ func (p *progress) restore(id uint64, before string) {
 	}
 }
 
-// coversShown reports whether the version covers all objects that the client has seen. It reports false while the list
-// of a member that joined later is being delivered.
+// coversShown reports whether the version covers all objects that the client has seen.
 func (p *progress) coversShown() bool {
 	for id := range p.shown {
 		if p.version[id] == "" {
@@ -45,11 +43,10 @@ func (p *progress) resumable(id uint64) string {
 	return p.delivered()
 }
 
-// delivered returns the resourceVersion of everything that was delivered.
 func (p *progress) delivered() string { return p.version.ClientForm(p.single) }
 
-// objectVersion returns the function that replaces an object's own resourceVersion in an event. Objects of a single
-// member keep their own. Those of a list that is being delivered get a composite from which a resume is refused.
+// objectVersion returns the function that replaces resourceVersions. In a list of several members, none of them
+// resumes.
 func (p *progress) objectVersion(resumable string) func(own string) string {
 	switch {
 	case resumable != "":
@@ -65,8 +62,7 @@ func (p *progress) objectVersion(resumable string) func(own string) string {
 	}
 }
 
-// withoutComposite returns a member's own version, or "" if it reads as a composite. With a composite, a member could
-// decide where a client resumes the watches of other members.
+// withoutComposite returns "" for a composite, with which a member could decide where clients resume watches of others.
 func withoutComposite(own string) string {
 	if cursor.Composite(own) {
 		return ""

@@ -17,19 +17,17 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// maxSilence is the time after which a member that sends nothing is called again. kube-apiserver sends a bookmark each
-// minute.
+// maxSilence is the time after which a silent member is called again. kube-apiserver sends a bookmark each minute.
 const maxSilence = 5 * time.Minute
 
-// list starts a list of the member with the client's selectors and Accept header, and these parameters. If params is
-// not nil, the rows of a table include at least the metadata of their objects.
+// list starts a list with the client's selectors. If params is not nil, rows include at least their objects' metadata.
 func (f *follower) list(ctx context.Context, params url.Values) (*listing, error) {
 	l := &listing{}
 	call := f.call(params)
 	if call.Query.Get("includeObject") == "None" && params != nil {
 		call.Query.Set("includeObject", "Metadata")
 	}
-	// In a watch, the client accepts single objects. The metadata of a list has a kind of its own.
+	// A watch has the metadata of single objects. The metadata of a list has another kind.
 	accept := strings.ReplaceAll(f.accept, "as=PartialObjectMetadata;", "as=PartialObjectMetadataList;")
 	call.Header["Accept"] = []string{accept}
 	l.answer = f.client.Do(ctx, f.Target, call, func(a *members.Answer) (err error) {
@@ -42,13 +40,11 @@ func (f *follower) list(ctx context.Context, params url.Values) (*listing, error
 	return l, nil
 }
 
-// unwatchable returns the Failure for a member whose lists have no version to watch from.
 func (f *follower) unwatchable() *members.Failure {
 	return members.NewFailure(f.Name, http.StatusMethodNotAllowed, nil,
 		"cluster %q cannot be watched: its list of this kind has no resourceVersion; list the kind instead", f.Name)
 }
 
-// startLive sets the version to the member's current one and sends no object.
 func (f *follower) startLive(ctx context.Context) error {
 	l, err := f.list(ctx, url.Values{"limit": {"1"}})
 	if err != nil {
@@ -67,7 +63,6 @@ func (f *follower) startLive(ctx context.Context) error {
 	return nil
 }
 
-// sendInitial sends all objects of the member as ADDED, and then the version of the list.
 func (f *follower) sendInitial(ctx context.Context) error {
 	l, err := f.list(ctx, nil)
 	if err != nil {
@@ -106,7 +101,6 @@ func (f *follower) sendInitial(ctx context.Context) error {
 	return nil
 }
 
-// sendListed sends the current object of a list as an event. It reports false if the watch ends.
 func (f *follower) sendListed(ctx context.Context, typ string, l *listing) bool {
 	if !f.covers(l.object, l.IsTable()) {
 		return true
@@ -120,8 +114,7 @@ func (f *follower) sendListed(ctx context.Context, typ string, l *listing) bool 
 	return f.send(ctx, e)
 }
 
-// read passes on the events of a member until the member ends its watch. It calls stop if the member sends nothing for
-// maxSilence.
+// read delivers events until the member ends its watch. It calls stop if the member sends nothing for maxSilence.
 func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error {
 	idle := time.AfterFunc(maxSilence, stop)
 	defer idle.Stop()
@@ -148,8 +141,7 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 	}
 }
 
-// parse parses the text of an event. columns are the columns of the last table. An event in a namespace that is not
-// covered becomes a bookmark.
+// parse parses an event. columns are those of the last table. An event that is not covered becomes a bookmark.
 func (f *follower) parse(text []byte, found scan.Found, columns *[]merge.Column) (event, error) {
 	typ, object, err := eventOf(text, found)
 	if err != nil {
@@ -192,7 +184,6 @@ func (f *follower) parse(text []byte, found scan.Found, columns *[]merge.Column)
 	return e, nil
 }
 
-// badEvent returns the Failure for an event that breaks the protocol.
 func (f *follower) badEvent(err error, format string, args ...any) *members.Failure {
 	return members.NewFailure(f.Name, http.StatusBadGateway, err, "cluster %q %s", f.Name, fmt.Sprintf(format, args...))
 }

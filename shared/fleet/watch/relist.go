@@ -12,9 +12,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 )
 
-// relist sends the changes since f.version of a member without that history, e.g. after a restart of its API server.
-// The member can list the objects of f.version until its etcd is compacted, some minutes later. relist reads that list
-// and a current one side by side, in the order of their keys, so that it buffers neither.
+// relist sends the changes since f.version if that history is gone, as after a restart of the API server. Until etcd is
+// compacted, the member can list f.version. relist reads that list and a current one side by side, and buffers neither.
 func (f *follower) relist(ctx context.Context) error {
 	then, err := f.list(ctx, url.Values{"resourceVersion": {f.version}, "resourceVersionMatch": {"Exact"}})
 	var e *members.Failure
@@ -43,8 +42,7 @@ func (f *follower) relist(ctx context.Context) error {
 	return nil
 }
 
-// difference sends the events that change one list into the other, and reports whether there were some. Like objects of
-// a list, they have no version: the version is complete once the last event is sent.
+// difference sends the events that change then into now, without versions. hasSent is also set if it fails later.
 func (f *follower) difference(ctx context.Context, then, now *listing) (hasSent bool, err error) {
 	for _, l := range []*listing{then, now} {
 		if err := l.advance(); err != nil {
@@ -74,11 +72,10 @@ func (f *follower) difference(ctx context.Context, then, now *listing) (hasSent 
 	return hasSent, nil
 }
 
-// order is the order of the current objects of two lists by their keys. It is negative if the first is before the
-// second, and 0 if both have the same key.
+// order is negative if the first list's current key is before the second's, and 0 if both are equal.
 type order int
 
-// compare returns the order of two lists. One of them must have an object.
+// compare requires that one of the lists has an object.
 func compare(then, now *listing) order {
 	switch {
 	case now.atEnd:
@@ -89,14 +86,12 @@ func compare(then, now *listing) order {
 	return order(strings.Compare(then.at.key, now.at.key))
 }
 
-// change is an event of a difference, for the current object of a list.
 type change struct {
 	typ    string
 	object *listing
 }
 
-// changes appends the events for the current objects of two lists to dst. An object with another uid replaces the one
-// of that name.
+// changes appends the events for the current objects. An object with another uid replaces that of the same name.
 func (o order) changes(dst []change, then, now *listing) []change {
 	switch {
 	case o < 0:

@@ -15,7 +15,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// object is one of a cluster's: its uid and version.
 type object struct{ uid, version int }
 
 // listOf returns a list of objects by NAMESPACE/NAME, in the order of keys, as a Table or not.
@@ -47,7 +46,6 @@ func listOf(t *testing.T, objects map[string]object, table bool, keys ...string)
 	return &listing{Source: s}
 }
 
-// differences returns the events that change one list into the other.
 func differences(t *testing.T, then, now *listing) ([]event, error) {
 	t.Helper()
 	f := newFollower(0)
@@ -69,7 +67,6 @@ func differences(t *testing.T, then, now *listing) ([]event, error) {
 	}
 }
 
-// randomObjects returns some of a few objects, with one of two uids and one of two versions.
 func randomObjects(rng *rand.Rand) map[string]object {
 	objects := map[string]object{}
 	for _, key := range []string{"a/a", "a/b", "a-b/a", "a.b/a", "b/a", "/n", "b/c", "b/c-d", "c/a"} {
@@ -80,7 +77,6 @@ func randomObjects(rng *rand.Rand) map[string]object {
 	return objects
 }
 
-// countChanges returns the number of events from one list to another.
 func countChanges(before, after map[string]object) (n int) {
 	for key, o := range after {
 		if old, ok := before[key]; ok && old.uid != o.uid {
@@ -97,7 +93,6 @@ func countChanges(before, after map[string]object) (n int) {
 	return n
 }
 
-// applyEvent applies an event to objects as a client does. It fails if the event contradicts them.
 func applyEvent(t *testing.T, objects map[string]object, e event) {
 	t.Helper()
 	at, err := identify(e.object, e.isRow)

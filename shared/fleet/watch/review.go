@@ -10,18 +10,15 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// reviewInterval is the interval in which a watch checks which clusters it covers.
-const reviewInterval = 5 * time.Second
+const reviewInterval = 5 * time.Second // between two checks of the covered clusters
 
-// coverage has the clusters that the request of a watch covers now.
 type coverage struct {
 	allowed []members.Entry // nil if it failed before they were known
 	targets []members.Target
 	err     error
 }
 
-// readCoverage reads the coverage in a goroutine that ends with ctx. It may wait for clusters that hang, while the
-// watch continues.
+// readCoverage may wait for clusters that hang, while the watch continues. Its goroutine ends with ctx.
 func (w *watcher) readCoverage(ctx context.Context) <-chan coverage {
 	result := make(chan coverage, 1)
 	selector, pool := w.selector, w.client.Pool
@@ -41,8 +38,7 @@ func (w *watcher) readCoverage(ctx context.Context) <-chan coverage {
 	return result
 }
 
-// review follows clusters that joined. It returns an error if the watch must end, since only a new list shows the
-// client which objects are gone.
+// review follows clusters that joined. An error ends the watch, since only a new list shows which objects are gone.
 func (w *watcher) review(ctx context.Context, c coverage) error {
 	covered := map[uint64]bool{}
 	if c.err != nil {
@@ -73,8 +69,7 @@ func (w *watcher) mayFollow(c members.Entry) bool {
 	return c.Mode() != clusterv1alpha1.Direct || c.MayDirect(w.req.User.Name)
 }
 
-// keepAllowed marks the clusters that the watch continues to follow although the coverage failed. It returns an error
-// if the request no longer covers any cluster.
+// keepAllowed marks the clusters that the watch still follows although the coverage is not known.
 func (w *watcher) keepAllowed(covered map[uint64]bool, c coverage) error {
 	switch status.From(c.err).Reason {
 	case status.Forbidden, status.UnknownCluster, status.NotGlobal:
@@ -91,8 +86,7 @@ func (w *watcher) keepAllowed(covered map[uint64]bool, c coverage) error {
 	return c.err
 }
 
-// reviewTarget follows a cluster that joined. It returns an error if other namespaces of a cluster are covered than
-// before.
+// reviewTarget follows a cluster that joined. It fails if other namespaces are covered than before.
 func (w *watcher) reviewTarget(ctx context.Context, t members.Target) error {
 	f := w.followed[t.ID]
 	switch {
@@ -108,8 +102,7 @@ func (w *watcher) reviewTarget(ctx context.Context, t members.Target) error {
 	return nil
 }
 
-// dropUncovered ends the followers of clusters that are not covered. It returns an error if the client has seen objects
-// of such a cluster, or resumed from its version.
+// dropUncovered fails if the client has seen objects of an uncovered cluster, or resumed from its version.
 func (w *watcher) dropUncovered(covered map[uint64]bool) error {
 	for id, f := range w.followed {
 		if covered[id] {

@@ -49,8 +49,7 @@ func New(
 	}, nil
 }
 
-// withListPath returns the request for the path of the list. Members are watched by that path. The older form, with
-// /watch/ before the resource and an optional name behind it, has the same meaning.
+// withListPath converts the older form of a path, /watch/RESOURCE or /watch/RESOURCE/NAME, to that of a list.
 func withListPath(req *request.Request) *request.Request {
 	if req.Resource.Name != "" {
 		one := fields.OneTermEqualSelector("metadata.name", req.Resource.Name).String()
@@ -64,7 +63,6 @@ func withListPath(req *request.Request) *request.Request {
 	return req.WithPath(req.ListPath())
 }
 
-// parseTimeout parses timeoutSeconds; 0 is none.
 func parseTimeout(s string) (time.Duration, error) {
 	if s == "" {
 		return 0, nil
@@ -91,7 +89,6 @@ func checkParameters(req *request.Request) error {
 	return nil
 }
 
-// parseVersion parses the version from which the watch resumes.
 func (w *watcher) parseVersion(targets []members.Target) error {
 	v := w.req.Param("resourceVersion")
 	switch {
@@ -154,8 +151,7 @@ func (w *watcher) run(
 	return w.deliver(ctx, rw, flush, timeout)
 }
 
-// awaitStart blocks until each follower has called its member, within the deadline. It returns the failures, and an
-// error if a member lacks the version from which the client resumes.
+// awaitStart blocks until each follower has called its member. It fails if a member lacks the version to resume from.
 func (w *watcher) awaitStart(followers []*follower) ([]*members.Failure, error) {
 	var failures, expired []*members.Failure
 	for _, f := range followers {

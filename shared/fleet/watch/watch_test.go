@@ -10,7 +10,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 )
 
-// writes is a client that sends each write to a channel.
 type writes chan string
 
 func (c writes) Write(p []byte) (int, error) {
@@ -18,8 +17,7 @@ func (c writes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// watching starts a watch of one member, whose bookmarks it writes. Events without a member are from that one. The
-// result of the watch is sent to ended.
+// watching starts a watch of one member with bookmarks. Events without a member are from that one.
 func watching(t *testing.T, client writes, waiting []event, ends time.Duration) (f *follower, ended chan error) {
 	t.Helper()
 	f = newFollower(len(waiting))

@@ -24,7 +24,6 @@ type watcher struct {
 	layout          *merge.Layout   // the layout of a table, as the client knows it
 }
 
-// followed is a member that the watch follows, with the state in which its events are written.
 type followed struct {
 	*follower
 	answer  *naming.Answer
@@ -40,7 +39,6 @@ func newWatcher(s *session, single bool) *watcher {
 	}
 }
 
-// follow starts to follow a member after a delay, from its version.
 func (w *watcher) follow(ctx context.Context, t members.Target, delay time.Duration) *follower {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &follower{
