@@ -3,6 +3,7 @@ package naming
 import (
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Reference is a field of a kind that names an object of its own cluster. A caller may write name@cluster there.
@@ -266,9 +267,10 @@ type References struct {
 // Deletion has the References of the body of a DELETE.
 var Deletion = referencesOf(deletionReferences, false)
 
-// byResource maps a group and a resource to its References. All other resources are unlisted.
+// byResource maps a group and a resource to its References. All other resources are unlisted. It is built by the first
+// use, because it would be a tenth of a cold start.
 var (
-	byResource = index()
+	byResource = sync.OnceValue(index)
 	unlisted   = referencesOf(metadataReferences, false)
 )
 
@@ -293,7 +295,7 @@ func ReferencesOf(group, resource, subresource string) *References {
 	if !slices.Contains(sameKind, subresource) {
 		resource += "/" + subresource
 	}
-	if r := byResource[[2]string{group, resource}]; r != nil {
+	if r := byResource()[[2]string{group, resource}]; r != nil {
 		return r
 	}
 	return unlisted
