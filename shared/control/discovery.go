@@ -39,9 +39,7 @@ func (*Server) isBuiltin(groupVersion string) bool {
 func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) error {
 	path := "/" + strings.Trim(r.URL.Path, "/")
 	parts := strings.Split(path[1:], "/")
-	if parts[0] != "api" && parts[0] != "apis" && parts[0] != "version" {
-		s.prepare()
-	}
+	s.prepareFor(parts[0])
 	one := acceptsAggregated(r) && (path == "/api" || path == "/apis")
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
@@ -84,6 +82,13 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.handler.ServeHTTP(flusher{w}, r)
 	return nil
+}
+
+// prepareFor installs OpenAPI and health checks before the first request that is not for discovery.
+func (s *Server) prepareFor(top string) {
+	if !slices.Contains([]string{"api", "apis", "version"}, top) {
+		s.prepare()
+	}
 }
 
 type index struct {
