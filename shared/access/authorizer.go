@@ -14,7 +14,7 @@ import (
 
 // Ages of a Policy. They are wall-clock times, because the monotonic clock may stop while a process is frozen.
 const (
-	freshFor = time.Second
+	freshFor = 2 * time.Second
 	// For a Policy older than waitFrom, a request waits up to patience for the store. A younger one, older than freshFor,
 	// is renewed in the background.
 	waitFrom = 3 * time.Second

@@ -24,8 +24,7 @@ const (
 // Store is the part of objects.Store that an Authorizer needs.
 type Store interface {
 	List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error)
-	Revision(ctx context.Context) (uint64, error)
-	Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error, progress func(rev uint64)) error
+	objects.Log
 }
 
 const pageSize = 1000
@@ -53,22 +52,15 @@ func (s *snapshot) next(ctx context.Context, store Store, log *slog.Logger) (*sn
 	if rev-s.revision > uint64(max(pageSize, len(s.roles)+len(s.bindings))) {
 		return load(ctx, store, log) // fewer objects than changes
 	}
-	var events []objects.Event
-	errCaughtUp := errors.New("caught up")
-	err = store.Watch(ctx, "", s.revision, func(e objects.Event) error {
-		if strings.HasPrefix(e.Object.Key, RolePrefix) || strings.HasPrefix(e.Object.Key, BindingPrefix) {
-			events = append(events, e)
-		}
-		if e.Object.Revision >= rev { // every write has its own revision, so this one arrives
-			return errCaughtUp
-		}
-		return nil
-	}, nil)
+	changes, err := objects.Changes(ctx, store, s.revision, rev)
 	if errors.Is(err, objects.ErrCompacted) {
 		return load(ctx, store, log)
-	} else if !errors.Is(err, errCaughtUp) {
+	} else if err != nil {
 		return nil, err
 	}
+	events := slices.DeleteFunc(changes, func(e objects.Event) bool {
+		return !strings.HasPrefix(e.Object.Key, RolePrefix) && !strings.HasPrefix(e.Object.Key, BindingPrefix)
+	})
 	n := &snapshot{revision: rev, roles: s.roles, bindings: s.bindings, policy: s.policy}
 	if len(events) > 0 {
 		n.roles, n.bindings = maps.Clone(s.roles), maps.Clone(s.bindings)

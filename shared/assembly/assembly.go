@@ -20,6 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/limits"
+	"github.com/clusterpass/clusterpass/shared/objects/replica"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
@@ -42,11 +43,16 @@ type Env struct {
 type Parts struct {
 	Env       Env
 	Stores    *stores.Stores
+	Objects   replica.Store     // Stores.Objects for reads that may be some seconds old
 	Freshness cluster.Freshness // how long data of the stores is cached
 	Log       *slog.Logger
 	Verifier  *passes.Verifier
 	Access    *access.Authorizer
 }
+
+// maxRevisionAge is how long one read of the revision validates what a process has read of a remote store. It is less
+// than each age that the caches allow.
+const maxRevisionAge = 2500 * time.Millisecond
 
 // Open opens the stores of env. The log goes to logTo as JSON, and to standard error if logTo is nil.
 func Open(ctx context.Context, env Env, logTo io.Writer) (*Parts, error) {
@@ -59,13 +65,14 @@ func Open(ctx context.Context, env Env, logTo io.Writer) (*Parts, error) {
 	}
 	p := &Parts{
 		Env: env, Stores: st, Freshness: cluster.Remote,
-		Log: slog.New(slog.NewJSONHandler(logTo, &slog.HandlerOptions{Level: env.LogLevel})),
+		Objects: replica.New(replica.Config{Store: st.Objects, MaxAge: maxRevisionAge}),
+		Log:     slog.New(slog.NewJSONHandler(logTo, &slog.HandlerOptions{Level: env.LogLevel})),
 	}
 	if env.Store.Kind == "dir" {
-		p.Freshness = cluster.Local
+		p.Freshness, p.Objects = cluster.Local, st.Objects // reading a directory costs nothing
 	}
 	p.Verifier = p.NewVerifier()
-	p.Access = access.NewAuthorizer(access.Config{Store: st.Objects, Log: p.Log})
+	p.Access = access.NewAuthorizer(access.Config{Store: p.Objects, Log: p.Log})
 	return p, nil
 }
 
@@ -76,7 +83,7 @@ func (p *Parts) NewVerifier() *passes.Verifier {
 		fresh = p.Freshness.Object
 	}
 	return passes.NewVerifier(passes.Config{
-		Objects: p.Stores.Objects, Secrets: p.Stores.Secrets, URL: string(p.Env.URL), Fresh: fresh, Log: p.Log,
+		Objects: p.Objects, Secrets: p.Stores.Secrets, URL: string(p.Env.URL), Fresh: fresh, Log: p.Log,
 	})
 }
 
@@ -87,7 +94,7 @@ func (p *Parts) NewMembers(t cluster.Tunnel) *cluster.Members {
 		t = p.NewTunnel()
 	}
 	return cluster.NewMembers(cluster.Config{
-		Objects: p.Stores.Objects, Secrets: p.Stores.Secrets, Freshness: p.Freshness, Log: p.Log,
+		Objects: p.Objects, Secrets: p.Stores.Secrets, Freshness: p.Freshness, Log: p.Log,
 		Policy: p.DialPolicy(t),
 	})
 }

@@ -36,10 +36,24 @@ type Config struct {
 	// after more than Patience. Get then fails at once for Retry, and afterwards waits at most Patience.
 	Hung    time.Duration
 	Timeout time.Duration // of one fetch, whatever the caller's deadline
+	// Source dates the values of fetch. Without it, they are of the start of the fetch.
+	Source Source
 	// Missing: the key does not exist. Down: the store is unavailable. After other errors nothing stale is served.
 	Missing, Down func(error) bool
 	Now           func() time.Time // nil means time.Now
 	Log           *slog.Logger     // nil means slog.Default()
+}
+
+// Source is a memory in front of the store, from which fetch reads.
+type Source interface {
+	// AsOf returns a time whose state the next fetches return, or a later one. With fresh it is not before the call.
+	AsOf(ctx context.Context, fresh bool) (time.Time, error)
+}
+
+// SourceOf returns the store as a Source if it is one, and otherwise nil.
+func SourceOf(store any) Source {
+	source, _ := store.(Source)
+	return source
 }
 
 // Stats are counters since the start of the process, and the current size.
@@ -70,7 +84,7 @@ type Cache[V any] struct {
 type entry[V any] struct {
 	value   V
 	err     error
-	read    time.Time // start of the fetch
+	read    time.Time // start of the fetch, or the time of the Source
 	renewed time.Time // start of the last fetch by Refresh or Renew
 	expires time.Time
 	stale   bool // served after its expiry
@@ -254,7 +268,10 @@ func (c *Cache[V]) read(ctx context.Context, key string, fresh bool) (entry[V], 
 	if fresh {
 		e.renewed = e.read
 	}
-	v, err := c.fetch(ctx, key)
+	asOf, v, err := c.fetchAsOf(ctx, key, fresh)
+	if err == nil || c.cfg.Missing(err) {
+		e.read = asOf
+	}
 	switch {
 	case err == nil:
 		ttl := c.cfg.TTL - time.Duration(rand.Int64N(int64(c.cfg.TTL)/10+1)) //nolint:gosec // jitter
@@ -279,6 +296,17 @@ func (c *Cache[V]) read(ctx context.Context, key string, fresh bool) (entry[V], 
 		c.put(key, e)
 	}
 	return entry[V]{}, err
+}
+
+func (c *Cache[V]) fetchAsOf(ctx context.Context, key string, fresh bool) (asOf time.Time, v V, err error) {
+	asOf = c.now()
+	if c.cfg.Source != nil {
+		if asOf, err = c.cfg.Source.AsOf(ctx, fresh); err != nil {
+			return asOf, v, err
+		}
+	}
+	v, err = c.fetch(ctx, key)
+	return asOf, v, err
 }
 
 func (c *Cache[V]) mayServeStale(e entry[V]) bool {

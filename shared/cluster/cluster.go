@@ -109,7 +109,7 @@ func NewMembers(cfg Config) *Members {
 			Name: "objects", Max: cfg.MaxMembers, TTL: cfg.Freshness.Object, Negative: min(missingTTL, cfg.Freshness.Object),
 			Stale: staleObject, Patience: cfg.Freshness.Patience, Retry: storeRetry, Timeout: storeTimeout,
 			Missing: func(err error) bool { return errors.Is(err, objects.ErrNotFound) },
-			Down:    objectsDown, Now: cfg.Now, Log: cfg.Log,
+			Down:    objectsDown, Source: cache.SourceOf(cfg.Objects), Now: cfg.Now, Log: cfg.Log,
 		}, cfg.Objects.Get),
 		secrets: cache.New(cache.Config{
 			Name: "secrets", Max: cfg.MaxMembers, TTL: cfg.Freshness.Secret, Negative: min(missingTTL, cfg.Freshness.Secret),

@@ -31,7 +31,7 @@ func newNames(cfg Config) *names {
 		list: cache.New(cache.Config{
 			Name: "cluster names", Max: 1, TTL: cfg.Freshness.Object, Stale: staleObject, Patience: cfg.Freshness.Patience,
 			Retry: storeRetry, Timeout: storeTimeout, Missing: func(error) bool { return false }, Down: objectsDown,
-			Now: cfg.Now, Log: cfg.Log,
+			Source: cache.SourceOf(cfg.Objects), Now: cfg.Now, Log: cfg.Log,
 		}, func(ctx context.Context, prefix string) (map[string]struct{}, error) {
 			page, err := cfg.Objects.List(ctx, prefix, 0, "")
 			if err != nil {

@@ -32,6 +32,9 @@ const (
 	maxSets    = 3
 	// keysFresh is the maximum time that a discarded key verifies, unless the store is down.
 	keysFresh = 20 * time.Second
+	// tunnelFresh is the maximum time that a discarded key signs for the tunnel port. A shorter one reads the secret
+	// store more than twice a minute.
+	tunnelFresh = 35 * time.Second
 	// keysStale is how long cached keys are used while their store is down.
 	keysStale = time.Hour
 	// retry is the minimum interval between reads of a store that is down, and between reads for unknown key ids.
@@ -78,6 +81,7 @@ func NewVerifier(cfg Config) *Verifier {
 	v := &Verifier{cfg: cfg}
 	v.records = cache.New(cache.Config{
 		Name: "passes", Max: maxRecords, TTL: cfg.Fresh, Stale: MaxAge, Retry: retry, Timeout: timeout,
+		Source: cache.SourceOf(cfg.Objects),
 		// A missing object is cached as a value: a certificate without a revocation must stay valid while the store is down.
 		Missing: func(error) bool { return false },
 		Down: func(err error) bool {
@@ -92,6 +96,7 @@ func NewVerifier(cfg Config) *Verifier {
 		return o.Value, err
 	})
 	published := keysConfig(cfg, "keys", objects.ErrNotFound, objects.ErrUnavailable)
+	published.Source = cache.SourceOf(cfg.Objects)
 	v.keys = cache.New(published, func(ctx context.Context, name string) (*publishedKeys, error) {
 		o, err := cfg.Objects.Get(ctx, name)
 		if err != nil {
@@ -100,6 +105,7 @@ func NewVerifier(cfg Config) *Verifier {
 		return parsePublished(name, o.Value)
 	})
 	private := keysConfig(cfg, "tunnel", secrets.ErrNotFound, secrets.ErrUnavailable)
+	private.TTL = tunnelFresh
 	v.tunnel = cache.New(private, func(ctx context.Context, name string) (*keySet, error) {
 		s, err := cfg.Secrets.Get(ctx, name)
 		if err != nil {

@@ -32,7 +32,7 @@ func (s *Settings) Validate() error {
 // NewFleet returns the fleet of a gateway.
 func (s *Settings) NewFleet(p *assembly.Parts, members *cluster.Members) *fleet.Fleet {
 	return fleet.New(fleet.Config{
-		Objects: p.Stores.Objects, Members: members, Access: p.Access, Freshness: p.Freshness.Object,
+		Objects: p.Objects, Members: members, Access: p.Access, Freshness: p.Freshness.Object,
 		ControlPlane: s.ControlPlane, Deadline: s.FleetDeadline, BareWrites: s.BareWrites, Log: p.Log,
 	})
 }

@@ -68,7 +68,7 @@ func newInventory(store Objects, fresh time.Duration, log *slog.Logger) *cache.C
 		Down: func(err error) bool {
 			return errors.Is(err, objects.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 		},
-		Log: log,
+		Source: cache.SourceOf(store), Log: log,
 	}, func(ctx context.Context, _ string) (*Inventory, error) { return readInventory(ctx, store, log) })
 }
 
