@@ -69,7 +69,14 @@ func TestFleetWatchCutInAList(t *testing.T) {
 	var up atomic.Bool
 	first, rest := make(chan struct{}), make(chan struct{})
 	h, _ := newFleet(t, gatewaytest.Options{},
-		serveWatch(func(flush func(string), _ *http.Request) { flush(podList("5")) },
+		serveWatch(func(flush func(string), _ *http.Request) {
+			select {
+			case <-first: // a is at the version of its last event, so that it does not cause the 410 itself
+				flush(podList("8"))
+			default:
+				flush(podList("5"))
+			}
+		},
 			func(flush func(string), r *http.Request) {
 				flush("")
 				<-first

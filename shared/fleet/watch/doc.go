@@ -25,7 +25,8 @@
 //     TestFleetWatchEarlierEvent
 //  9. A single member's events have its own versions, which resume as at the member. When a second member joins,
 //     versions become composite and still grow. TestFleetOfOneUsesOwnVersions, TestFleetOfOneGrows
-//  10. A version of one member does not resume a watch of several, nor the reverse. TestFleetOfOneRefusesOtherVersions
+//  10. A version of one member does not resume a watch of several, nor the reverse.
+//     TestFleetOfOneRefusesOtherVersions, TestFleetOfOnePassesContinueTokens
 //  11. No version that a member sends reads as a composite at the client, so that it cannot select where watches of
 //     others resume. TestObjectVersionIsNoComposite
 //  12. A watch ends when it may no longer follow a member whose objects the client has seen.
