@@ -103,7 +103,7 @@ func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) 
 		return nil, err
 	}
 	if targets == nil { // the request is for the control-plane cluster alone
-		return d.req.ToCluster(d.client.RouteTo(f.policy.ControlPlane, d.req.Route.Path)), nil
+		return d.object.ForwardTo(f.policy.ControlPlane), nil
 	}
 	targets = d.selector.SkipUnidentifiable(w.Header(), targets)
 	return d.dispatch(w, targets)

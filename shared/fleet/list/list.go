@@ -78,11 +78,11 @@ func (p *page) check(w http.ResponseWriter, parts []*part, failures []*members.F
 	switch expired := p.expired(failures); {
 	case p.single && len(failures) == 1 && failures[0].IsExpired() && canPass(failures[0]):
 		// The Status may have a continue token for the rest, or a time to wait.
-		return true, respond.Failure(w, failures[0], p.newAnswer(failures[0].Cluster))
+		return true, respond.Failure(w, failures[0], respond.NewAnswer(p.client, p.req, failures[0].Cluster))
 	case len(expired) > 0: // the client starts anew, whatever else failed
 		return true, members.ExpiredSummary(expired)
 	case len(parts) == 0, len(failures) > 0 && (p.req.Strict || p.token != nil):
-		return true, p.req.Incomplete(failures)
+		return true, respond.Incomplete(p.req, failures)
 	}
 	return false, nil
 }

@@ -18,13 +18,21 @@ type Answer struct {
 	annotator  *merge.Annotator
 	scanner    scan.Scanner
 	rewrites   []func(object map[string]any) // run before the annotator
-	// AcquireDecodeSlot, if not nil, is called before that many bytes are decoded whole. release frees the slot.
-	AcquireDecodeSlot func(bytes int) (release func(), err error)
+	slots      DecodeSlots
+}
+
+// DecodeSlots limits the objects that are decoded whole at once. members.Client implements it.
+type DecodeSlots interface {
+	// AcquireDecodeSlot blocks until that many bytes may be decoded. release frees the slot.
+	AcquireDecodeSlot(bytes int) (release func(), err error)
 }
 
 // NewAnswer returns an Answer for objects of a cluster. If qualified, names and those of owners are name@cluster.
-func NewAnswer(references *References, cluster string, qualified bool) *Answer {
-	a := &Answer{cluster: cluster, qualified: qualified, references: references, annotator: merge.NewAnnotator(cluster)}
+func NewAnswer(references *References, cluster string, qualified bool, slots DecodeSlots) *Answer {
+	a := &Answer{
+		cluster: cluster, qualified: qualified, references: references, slots: slots,
+		annotator: merge.NewAnnotator(cluster),
+	}
 	a.annotator.Name, a.annotator.References = a.Name, a.replaceReferences
 	return a
 }
@@ -112,7 +120,7 @@ func (a *Answer) Append(dst []byte, object merge.Object) ([]byte, error) {
 func (a *Answer) Namespace() string { return a.annotator.Namespace() }
 
 func (a *Answer) applyRewrites(object merge.Object) (merge.Object, error) {
-	release, err := a.acquireSlot(len(object.Text))
+	release, err := a.slots.AcquireDecodeSlot(len(object.Text))
 	if err != nil {
 		return merge.Object{}, err
 	}
@@ -168,16 +176,9 @@ func podLabels(o map[string]any) map[string]any {
 	return nil
 }
 
-func (a *Answer) acquireSlot(bytes int) (release func(), err error) {
-	if a.AcquireDecodeSlot == nil {
-		return func() {}, nil
-	}
-	return a.AcquireDecodeSlot(bytes)
-}
-
 // Status qualifies the object's name in a Status. It returns a Status that cannot be decoded unchanged.
 func (a *Answer) Status(status []byte) []byte {
-	release, err := a.acquireSlot(len(status))
+	release, err := a.slots.AcquireDecodeSlot(len(status))
 	if err != nil {
 		return status
 	}

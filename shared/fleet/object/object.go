@@ -12,6 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
+	"github.com/clusterpass/clusterpass/shared/fleet/respond"
 	"github.com/clusterpass/clusterpass/shared/forward"
 )
 
@@ -33,7 +34,7 @@ func (h *Handler) recordClusters(names ...string) {
 }
 
 func (h *Handler) newAnswer(cluster string) *naming.Answer {
-	return h.Request.NewAnswer(cluster, h.Client.AcquireDecodeSlot)
+	return respond.NewAnswer(h.Client, h.Request, cluster)
 }
 
 func (h *Handler) contentType() string { return h.Request.Header.Get("Content-Type") }

@@ -140,7 +140,7 @@ func (w *watcher) run(
 		return err
 	}
 	if len(failures) == len(targets) || len(failures) > 0 && w.req.Strict {
-		return w.req.Incomplete(failures)
+		return respond.Incomplete(w.req, failures)
 	}
 	members.Warn(rw.Header(), failures)
 	respond.Stream(rw)

@@ -7,6 +7,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/fleet/respond"
 	"github.com/clusterpass/clusterpass/shared/fleet/selection"
 )
 
@@ -45,7 +46,7 @@ func (w *watcher) follow(ctx context.Context, t members.Target, delay time.Durat
 		Target: t, session: w.session, version: w.version[t.ID], skipInitial: w.unlisted[t.ID], single: w.single,
 		started: make(chan error, 1), hasStarted: delay > 0, delay: delay, cancel: cancel,
 	}
-	w.followed[t.ID] = &followed{follower: f, answer: w.req.NewAnswer(t.Name, w.client.AcquireDecodeSlot)}
+	w.followed[t.ID] = &followed{follower: f, answer: respond.NewAnswer(w.client, w.req, t.Name)}
 	f.start(ctx)
 	return f
 }
