@@ -18,17 +18,17 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
 	"github.com/clusterpass/clusterpass/shared/fleet/respond"
+	"github.com/clusterpass/clusterpass/shared/fleet/selection"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Serve writes the lists of all targets as one. isBare reports whether the request names no cluster of several. Serve
-// also returns an error, for the log, if the response is a member's Status. It panics with http.ErrAbortHandler if the
-// list breaks off.
+// Serve writes the lists of all targets as one. It also returns an error, for the log, if the response is a member's
+// Status. It panics with http.ErrAbortHandler if the list breaks off.
 func Serve(
-	w http.ResponseWriter, client *members.Client, req *request.Request, targets []members.Target,
-	isBare func() bool,
+	w http.ResponseWriter, client *members.Client, req *request.Request, selector *selection.Selector,
+	targets []members.Target,
 ) error {
-	if prunes(req) && isBare() {
+	if prunes(req) && selector.IsBare() {
 		return refusePrune(req.Resource.Resource)
 	}
 	accept, err := req.AcceptJSON()

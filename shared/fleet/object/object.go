@@ -13,6 +13,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
 	"github.com/clusterpass/clusterpass/shared/fleet/respond"
+	"github.com/clusterpass/clusterpass/shared/fleet/selection"
 	"github.com/clusterpass/clusterpass/shared/forward"
 )
 
@@ -20,9 +21,9 @@ import (
 type Handler struct {
 	Client     *members.Client
 	Request    *request.Request
+	Selector   *selection.Selector
 	Body       io.Reader        // the body of the client's request
 	Names      request.Clusters // decides which names in the body are name@cluster
-	IsBare     func() bool      // whether the request names no cluster although there are several
 	BareWrites BareWrites
 	Recorder   forward.ClusterRecorder // called before a write and after a read; optional
 }
