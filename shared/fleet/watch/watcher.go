@@ -11,12 +11,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/selection"
 )
 
-// watcher answers one watch of several members. Only the goroutine of run uses it.
+// watcher answers one watch of several members. Only the goroutine of ServeWatch uses it.
 type watcher struct {
 	*session
 	progress
 	votes           kindVotes
 	selector        *selection.Selector
+	targets         []members.Target // those that the watch began with
+	timeout         time.Duration    // 0 for none
 	allowsBookmarks bool
 	sendsInitial    bool // the client requests all objects and then a bookmark (WatchList)
 	skipsInitial    bool // the client requests no objects (sendInitialEvents=false)
@@ -33,10 +35,10 @@ type followed struct {
 	columns []merge.Column // the member's columns, which rows reads
 }
 
-func newWatcher(s *session, single bool) *watcher {
+func newWatcher(s *session, targets []members.Target) *watcher {
 	return &watcher{
-		session: s, progress: newProgress(single), votes: newKindVotes(), followed: map[uint64]*followed{},
-		unlisted: map[uint64]bool{},
+		session: s, progress: newProgress(members.IsSingle(targets)), targets: targets, votes: newKindVotes(),
+		followed: map[uint64]*followed{}, unlisted: map[uint64]bool{},
 	}
 }
 
