@@ -103,7 +103,7 @@ func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) 
 		return nil, err
 	}
 	if targets == nil { // the request is for the control-plane cluster alone
-		return d.req.ToCluster(d.client.RouteTo(f.policy.ControlPlane, d.req.Route.Path)), nil
+		return d.object.ForwardTo(f.policy.ControlPlane), nil
 	}
 	targets = d.selector.SkipUnidentifiable(w.Header(), targets)
 	return d.dispatch(w, targets)
@@ -134,8 +134,8 @@ func (f *Fleet) parse(r *http.Request, c forward.FleetCall) (*dispatcher, error)
 	return &dispatcher{
 		req: req, client: client, selector: selector,
 		object: &object.Handler{
-			Client: client, Request: req, Body: r.Body, Names: names, IsBare: selector.IsBare,
-			BareWrites: f.bareWrites, Recorder: c.Recorder,
+			Client: client, Request: req, Selector: selector, Body: r.Body, Names: names, BareWrites: f.bareWrites,
+			Recorder: c.Recorder,
 		},
 	}, nil
 }
@@ -157,7 +157,7 @@ func (d *dispatcher) dispatch(w http.ResponseWriter, targets []members.Target) (
 	case res.Verb == "watch":
 		return watch.New(d.client, d.req, d.selector, targets)
 	case res.Verb == "list":
-		return nil, list.Serve(w, d.client, d.req, targets, d.selector.IsBare)
+		return nil, list.Serve(w, d.client, d.req, d.selector, targets)
 	case res.Verb == "deletecollection":
 		return nil, d.object.DeleteCollection(w, targets)
 	case res.Verb == "create" && res.Name == "":

@@ -69,7 +69,14 @@ func TestFleetWatchCutInAList(t *testing.T) {
 	var up atomic.Bool
 	first, rest := make(chan struct{}), make(chan struct{})
 	h, _ := newFleet(t, gatewaytest.Options{},
-		serveWatch(func(flush func(string), _ *http.Request) { flush(podList("5")) },
+		serveWatch(func(flush func(string), _ *http.Request) {
+			select {
+			case <-first: // a is at the version of its last event, so that it does not cause the 410 itself
+				flush(podList("8"))
+			default:
+				flush(podList("5"))
+			}
+		},
 			func(flush func(string), r *http.Request) {
 				flush("")
 				<-first
@@ -166,6 +173,58 @@ func TestFleetWatchCutInADifference(t *testing.T) {
 		if e.Type != "MODIFIED" || e.Object.Metadata.Name != "aa" || from != l.Metadata.ResourceVersion {
 			t.Errorf("%s connection: %+v; the list was of %s", connection, e, l.Metadata.ResourceVersion)
 		}
+	}
+}
+
+// TestFleetWatchOfOtherLists has a cluster without history, whose lists have other versions than requested. It fails if
+// the client keeps an object that is gone, or gets a version earlier than its own.
+func TestFleetWatchOfOtherLists(t *testing.T) {
+	const late = `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"aa","namespace":"x",` +
+		`"resourceVersion":"7"}}],"metadata":{"resourceVersion":%q}}`
+	for name, tt := range map[string]struct{ then, now string }{
+		"it ignores Exact":                      {podList("950", "x/aa"), podList("950", "x/aa")},
+		"it ignores Exact, version at the end":  {fmt.Sprintf(late, "950"), podList("950")},
+		"it is behind":                          {podList("5", "x/aa"), podList("3", "x/aa")},
+		"it is behind, version at the end":      {podList("5"), fmt.Sprintf(late, "3")},
+		"it has no version":                     {podList("5", "x/aa"), podList("", "x/aa")},
+		"it had no version, version at the end": {fmt.Sprintf(late, ""), podList("950")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var watched atomic.Bool
+			h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), r *http.Request) {
+				switch {
+				case !watched.Load(): // the list of the client
+					flush(podList("5", "x/aa", "x/bb"))
+				case r.URL.Query().Get("resourceVersionMatch") == "Exact":
+					flush(tt.then)
+				case r.URL.Query().Get("limit") == "1": // the gateway reads the current version
+					flush(podList("950"))
+				default:
+					flush(tt.now)
+				}
+			}, func(flush func(string), r *http.Request) {
+				if watched.Swap(true) {
+					flush("") // only a watch that went on after the lists
+					<-r.Context().Done()
+				}
+				flush(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
+					`"reason":"Expired","code":410}}` + "\n")
+			}), serveWatch(func(flush func(string), _ *http.Request) { flush(podList("7")) },
+				func(flush func(string), r *http.Request) {
+					flush("")
+					<-r.Context().Done()
+				}))
+			l, _ := h.list("/fleet/api/v1/pods", nil)
+			lines := bufio.NewReader(h.Do("GET", "/fleet/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion="+
+				l.Metadata.ResourceVersion, nil, "").Body)
+			e := nextEvent(t, lines)
+			if e.Type != "ERROR" && strings.HasSuffix(name, "version at the end") {
+				e = nextEvent(t, lines) // after the one that was sent before the version was known
+			}
+			if e.Type != "ERROR" || e.Object.Code != http.StatusGone {
+				t.Errorf("%+v, want 410", e)
+			}
+		})
 	}
 }
 

@@ -24,6 +24,11 @@ type ClusterRecorder interface {
 type Remainder struct {
 	// ToCluster is the request to one cluster. It is not authorized yet.
 	ToCluster *route.Request
-	// Watch serves the watch of several clusters. It checks the caller's rights in each cluster.
-	Watch func(w http.ResponseWriter, r *http.Request) error
+	// Watch is the watch of several clusters.
+	Watch Watcher
+}
+
+// Watcher serves one watch. It checks the caller's rights in each cluster. r is the request of the stream.
+type Watcher interface {
+	ServeWatch(w http.ResponseWriter, r *http.Request) error
 }

@@ -33,7 +33,7 @@ func (g *Gateway) serveFleet(w *recorder, r *http.Request, c *call) error {
 		return err
 	case rest.Watch != nil:
 		check := func(ctx context.Context) error { return checkCredential(ctx, c.user) }
-		return g.serveWatch(w, r, c, check, rest.Watch)
+		return g.serveWatch(w, r, c, check, rest.Watch.ServeWatch)
 	}
 	c.setRequest(*rest.ToCluster)
 	return g.serveCluster(w, r, c)

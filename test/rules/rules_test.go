@@ -14,13 +14,13 @@ import (
 const module = "github.com/clusterpass/clusterpass/"
 
 type pkg struct {
-	ImportPath, Doc, Name              string
+	ImportPath, Doc, Name, Export      string
 	Imports, TestImports, XTestImports []string
 }
 
 func list(t *testing.T, args ...string) []pkg {
 	t.Helper()
-	const fields = "-json=ImportPath,Doc,Name,Imports,TestImports,XTestImports"
+	const fields = "-json=ImportPath,Doc,Name,Export,Imports,TestImports,XTestImports"
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", fields}, args...)...)
 	cmd.Dir = "../.."
 	out, err := cmd.Output()

@@ -18,17 +18,17 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
 	"github.com/clusterpass/clusterpass/shared/fleet/respond"
+	"github.com/clusterpass/clusterpass/shared/fleet/selection"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Serve writes the lists of all targets as one. isBare reports whether the request names no cluster of several. Serve
-// also returns an error, for the log, if the response is a member's Status. It panics with http.ErrAbortHandler if the
-// list breaks off.
+// Serve writes the lists of all targets as one. It also returns an error, for the log, if the response is a member's
+// Status. It panics with http.ErrAbortHandler if the list breaks off.
 func Serve(
-	w http.ResponseWriter, client *members.Client, req *request.Request, targets []members.Target,
-	isBare func() bool,
+	w http.ResponseWriter, client *members.Client, req *request.Request, selector *selection.Selector,
+	targets []members.Target,
 ) error {
-	if prunes(req) && isBare() {
+	if prunes(req) && selector.IsBare() {
 		return refusePrune(req.Resource.Resource)
 	}
 	accept, err := req.AcceptJSON()
@@ -78,11 +78,11 @@ func (p *page) check(w http.ResponseWriter, parts []*part, failures []*members.F
 	switch expired := p.expired(failures); {
 	case p.single && len(failures) == 1 && failures[0].IsExpired() && canPass(failures[0]):
 		// The Status may have a continue token for the rest, or a time to wait.
-		return true, respond.Failure(w, failures[0], p.newAnswer(failures[0].Cluster))
+		return true, respond.Failure(w, failures[0], respond.NewAnswer(p.client, p.req, failures[0].Cluster))
 	case len(expired) > 0: // the client starts anew, whatever else failed
 		return true, members.ExpiredSummary(expired)
 	case len(parts) == 0, len(failures) > 0 && (p.req.Strict || p.token != nil):
-		return true, p.req.Incomplete(failures)
+		return true, respond.Incomplete(p.req, failures)
 	}
 	return false, nil
 }

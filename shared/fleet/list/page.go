@@ -9,7 +9,6 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
-	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -188,8 +187,4 @@ func canPass(e *members.Failure) bool {
 func isFleetToken(s string) bool {
 	_, err := cursor.ParseToken(s)
 	return err == nil
-}
-
-func (p *page) newAnswer(cluster string) *naming.Answer {
-	return p.req.NewAnswer(cluster, p.client.AcquireDecodeSlot)
 }

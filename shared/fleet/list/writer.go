@@ -10,6 +10,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/respond"
 )
 
 type writer struct {
@@ -65,7 +66,7 @@ func (w *writer) setTransforms(parts []*part, isTable bool) *merge.Layout {
 		layout = merge.NewLayout(columnsOf(parts)...)
 	}
 	for _, one := range parts {
-		a := w.newAnswer(one.Name)
+		a := respond.NewAnswer(w.client, w.req, one.Name)
 		one.transform, one.namespace = a.Append, a.Namespace
 		if isTable {
 			one.transform = layout.For(one.Name, one.Columns, a).Append

@@ -17,30 +17,34 @@ const SourceAnnotation = "resource.karmada.io/cached-from-cluster"
 // LastApplied is the annotation in which kubectl apply stores the applied object as text, with its name.
 const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Annotator writes the source of objects into their annotations. Its functions are optional. It is not safe for
-// concurrent use.
+// Rewriter returns what the client sees in place of an object's own text. naming.Answer implements it.
+type Rewriter interface {
+	Name(own string) string        // the name of the object or an owner, also in LastApplied
+	InNamespace(own string) string // the namespace, also in LastApplied
+	Version(own string) string     // the resourceVersion
+	// ReplaceReferences calls replace for each text beside metadata that may be replaced, in the order of the text.
+	ReplaceReferences(object []byte, replace Replace) error
+}
+
+// Annotator writes the source of objects into their annotations. It is not safe for concurrent use.
 type Annotator struct {
-	pair    []byte                  // the annotation in JSON; nil for none
-	Version func(own string) string // replaces an object's own resourceVersion
-	Name    func(own string) string // replaces the names of the object and of its owners, also in LastApplied
-	// References calls replace for each text beside metadata that may be replaced, in the order of the text.
-	References  func(object []byte, replace Replace) error
-	InNamespace func(own string) string // replaces an object's namespace
-	namespace   string
-	scanner     scan.Scanner
-	inner       *Annotator // for LastApplied; nil until the first one
+	pair      []byte   // the annotation in JSON; nil for the object in LastApplied
+	rewriter  Rewriter // nil replaces nothing
+	namespace string
+	scanner   scan.Scanner
+	inner     *Annotator // for LastApplied; nil until the first one
 }
 
 // Replace replaces the string at a field with the result of by. Other values stay.
 type Replace func(at scan.Field, by func(own string) string)
 
-// NewAnnotator returns an Annotator for the objects of one cluster.
-func NewAnnotator(cluster string) *Annotator {
+// NewAnnotator returns an Annotator for the objects of one cluster. rewriter may be nil.
+func NewAnnotator(cluster string, rewriter Rewriter) *Annotator {
 	pair, err := json.Marshal(map[string]string{SourceAnnotation: cluster})
 	if err != nil {
 		panic(err) // strings always marshal
 	}
-	return &Annotator{pair: pair[1 : len(pair)-1]}
+	return &Annotator{pair: pair[1 : len(pair)-1], rewriter: rewriter}
 }
 
 // Namespace returns the namespace of the last object, before its replacement. It is "" for an object without one.
@@ -90,11 +94,11 @@ func (a *Annotator) Append(dst []byte, o Object) ([]byte, error) {
 }
 
 func (a *Annotator) withReferences(o Object) (Object, error) {
-	if a.References == nil {
+	if a.rewriter == nil {
 		return o, nil
 	}
 	c := &copier{text: o.Text}
-	err := a.References(o.Text, func(at scan.Field, by func(own string) string) { a.rename(c, at, by) })
+	err := a.rewriter.ReplaceReferences(o.Text, func(at scan.Field, by func(own string) string) { a.rename(c, at, by) })
 	if err != nil || c.at == 0 {
 		return o, err
 	}
@@ -157,9 +161,9 @@ func (a *Annotator) metadata(c *copier, at int) (annotated, hasFields bool, err 
 		case "namespace":
 			err = a.stringOf(c, f, a.inNamespace)
 		case "resourceVersion":
-			err = a.stringOf(c, f, a.Version)
+			err = a.stringOf(c, f, a.version)
 		case "name":
-			a.rename(c, f, a.Name)
+			a.rename(c, f, a.name)
 		case "ownerReferences":
 			err = a.owners(c, f.At)
 		case "annotations":
@@ -199,7 +203,7 @@ func (a *Annotator) annotations(c *copier, at int) error {
 		case isSource: // remove it with the comma before it
 			source = true
 			c.replace(before, f.End)
-		case a.pair != nil && a.Name != nil && f.Is(LastApplied): // kubectl never nests it; an inner object has no pair
+		case a.pair != nil && a.rewriter != nil && f.Is(LastApplied): // kubectl never nests it
 			applied = true
 			a.rename(c, f, a.applied)
 		}
@@ -217,7 +221,7 @@ func (a *Annotator) stringOf(c *copier, f scan.Field, by func(own string) string
 }
 
 func (a *Annotator) rename(c *copier, f scan.Field, by func(own string) string) {
-	if by == nil || c.text[f.At] != '"' {
+	if c.text[f.At] != '"' {
 		return
 	}
 	own := scan.Text(c.text[f.At:f.End])
@@ -231,14 +235,28 @@ func (a *Annotator) rename(c *copier, f scan.Field, by func(own string) string) 
 }
 
 func (a *Annotator) inNamespace(own string) string {
-	if a.namespace = own; a.InNamespace != nil {
-		return a.InNamespace(own)
+	if a.namespace = own; a.rewriter != nil {
+		return a.rewriter.InNamespace(own)
+	}
+	return own
+}
+
+func (a *Annotator) name(own string) string {
+	if a.rewriter != nil {
+		return a.rewriter.Name(own)
+	}
+	return own
+}
+
+func (a *Annotator) version(own string) string {
+	if a.rewriter != nil && a.pair != nil {
+		return a.rewriter.Version(own)
 	}
 	return own
 }
 
 func (a *Annotator) owners(c *copier, at int) error {
-	if a.Name == nil {
+	if a.rewriter == nil {
 		return nil
 	}
 	for owner := range a.scanner.Elements(c.text, at) {
@@ -251,7 +269,7 @@ func (a *Annotator) owners(c *copier, at int) error {
 				return errTwice
 			}
 			hasName = true
-			a.rename(c, f, a.Name)
+			a.rename(c, f, a.rewriter.Name)
 		}
 	}
 	return nil
@@ -261,9 +279,8 @@ func (a *Annotator) owners(c *copier, at int) error {
 // the text. Text that is no object stays, because kubectl did not write it.
 func (a *Annotator) applied(text string) string {
 	if a.inner == nil {
-		a.inner = &Annotator{}
+		a.inner = &Annotator{rewriter: a.rewriter}
 	}
-	a.inner.Name, a.inner.References, a.inner.InNamespace = a.Name, a.References, a.InNamespace
 	object, err := ObjectOf([]byte(text))
 	if err != nil {
 		return text

@@ -42,7 +42,7 @@ func TestSinglePass(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := NewAnnotator("c").Append(nil, o)
+	want, err := NewAnnotator("c", nil).Append(nil, o)
 	if err != nil || string(p.dst) != string(want) {
 		t.Errorf("got %s\nwant %s, %v", p.dst, want, err)
 	}

@@ -177,17 +177,18 @@ func TestAnnotate(t *testing.T) {
 		`{"spec":{"metadata":{"annotations":{}}},"metadata":{"name":"x"}}`: `{"spec":{"metadata":{"annotations":{}}},` +
 			`"metadata":{"annotations":{` + pair + `},"name":"x"}}`,
 	} {
-		got, err := NewAnnotator("c").Append(nil, parseObject(t, in))
+		got, err := NewAnnotator("c", nil).Append(nil, parseObject(t, in))
 		if err != nil || string(got) != want {
 			t.Errorf("%s\n got %s, %v\nwant %s", in, got, err, want)
 		}
 	}
-	a := NewAnnotator("c")
+	a := NewAnnotator("c", nil)
 	if _, err := a.Append(nil, parseObject(t, `{"metadata":{"name":"x","namespace":"ns"}}`)); err != nil ||
 		a.Namespace() != "ns" {
 		t.Errorf("namespace %q, %v", a.Namespace(), err)
 	}
-	a.Version = func(own string) string { return own + "0" }
+	by := &rewrites{version: func(own string) string { return own + "0" }}
+	a = NewAnnotator("c", by)
 	for in, want := range map[string]string{
 		`{"metadata":{"resourceVersion":"5","annotations":{"a":"b"}}}`: `{"metadata":` +
 			`{"resourceVersion":"50","annotations":{` + pair + `,"a":"b"}}}`,
@@ -202,7 +203,7 @@ func TestAnnotate(t *testing.T) {
 			t.Errorf("%s\n got %s, %v\nwant %s", in, got, err, want)
 		}
 	}
-	a.Name = func(own string) string { return own + "@c" }
+	by.name = func(own string) string { return own + "@c" }
 	for _, in := range []string{`{"metadata":1}`, `{"metadata":{"annotations":[]}}`,
 		`{"metadata":{"name":"x"},"metadata":{"annotations":{}}}`,
 		`{"metadata":{"name":"x"},"spec":{},"metad\u0061ta":{}}`,
@@ -220,14 +221,29 @@ func TestAnnotate(t *testing.T) {
 	}
 }
 
+// rewrites is a Rewriter. A function that is nil changes nothing.
+type rewrites struct{ name, inNamespace, version func(own string) string }
+
+func (r *rewrites) Name(own string) string        { return apply(r.name, own) }
+func (r *rewrites) InNamespace(own string) string { return apply(r.inNamespace, own) }
+func (r *rewrites) Version(own string) string     { return apply(r.version, own) }
+
+func (r *rewrites) ReplaceReferences([]byte, Replace) error { return nil }
+
+func apply(by func(own string) string, own string) string {
+	if by == nil {
+		return own
+	}
+	return by(own)
+}
+
 // TestManyOwners fails if an object with many owners, which a cluster stores, breaks the lists of all clusters.
 func TestManyOwners(t *testing.T) {
 	const owners = 200_000
 	in := `{"metadata":{"name":"x","ownerReferences":[` + strings.Repeat(`{"name":"y","uid":"1"},`, owners) +
 		`{"name":"y"}]}}`
 	object := parseObject(t, in)
-	a := NewAnnotator("c")
-	a.Name = func(own string) string { return own + "@c" }
+	a := NewAnnotator("c", &rewrites{name: func(own string) string { return own + "@c" }})
 	var got []byte
 	var err error
 	n := alloctest.Allocated(func() { got, err = a.Append(make([]byte, 0, 2*len(in)), object) })
@@ -248,7 +264,7 @@ func TestMetadataNull(t *testing.T) {
 		`{"a":1}`:                            `{"metadata":{"annotations":{` + pair + `}},"a":1}`,
 		"{\"metadata\":{\"name\":\"\xff\"}}": `{"metadata":{"annotations":{` + pair + `},"name":"` + "\ufffd" + `"}}`,
 	} {
-		if got, err := NewAnnotator("c").Append(nil, parseObject(t, in)); err != nil || string(got) != want {
+		if got, err := NewAnnotator("c", nil).Append(nil, parseObject(t, in)); err != nil || string(got) != want {
 			t.Errorf("%s becomes %s, %v", in, got, err)
 		}
 	}
@@ -258,13 +274,12 @@ func TestMetadataNull(t *testing.T) {
 func TestNames(t *testing.T) {
 	const pair = `"resource.karmada.io/cached-from-cluster":"c"`
 	const applied = `"kubectl.kubernetes.io/last-applied-configuration":`
-	a := NewAnnotator("c")
-	a.Name = func(own string) string {
+	a := NewAnnotator("c", &rewrites{name: func(own string) string {
 		if own == "stays" {
 			return own
 		}
 		return own + "@<c>"
-	}
+	}})
 	for in, want := range map[string]string{
 		`{"metadata":{"name":"x"},"spec":{"name":"y","nodeName":"n"}}`: `{"metadata":{"annotations":{` + pair +
 			`},"name":"x@<c>"},"spec":{"name":"y","nodeName":"n"}}`,
@@ -295,9 +310,7 @@ func TestNames(t *testing.T) {
 
 // TestInNamespace would fail if an object lost its namespace, or if Namespace returned the replacement.
 func TestInNamespace(t *testing.T) {
-	a := NewAnnotator("c")
-	a.Name = func(own string) string { return own }
-	a.InNamespace = func(own string) string { return own + "@c" }
+	a := NewAnnotator("c", &rewrites{inNamespace: func(own string) string { return own + "@c" }})
 	for in, want := range map[string]string{
 		`{"metadata":{"namespace":"x"}}`: `{"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"c"},` +
 			`"namespace":"x@c"}}`,
@@ -328,13 +341,12 @@ func FuzzAnnotate(f *testing.F) {
 		if !jsontext.Value(in).IsValid() || json.Unmarshal([]byte(in), &want) != nil || want == nil {
 			return
 		}
-		a := NewAnnotator("c")
-		got, err := a.Append(nil, parseObject(t, in))
+		got, err := NewAnnotator("c", nil).Append(nil, parseObject(t, in))
 		if err != nil {
 			return
 		}
-		a.Name = func(own string) string { return own }
-		if again, err := a.Append(nil, parseObject(t, in)); err != nil || string(again) != string(got) {
+		again, err := NewAnnotator("c", &rewrites{}).Append(nil, parseObject(t, in))
+		if err != nil || string(again) != string(got) {
 			t.Fatalf("%s becomes %s, and with unchanged names %s, %v", in, got, again, err)
 		}
 		var annotated map[string]any
@@ -406,8 +418,8 @@ func podList(n int) string {
 // BenchmarkList annotates the objects of a list, with their own names and with names of the form name@cluster.
 func BenchmarkList(b *testing.B) {
 	list := podList(1000)
-	for name, by := range map[string]func(own string) string{"as they are": nil,
-		"name@cluster": func(own string) string { return own + "@c" }} {
+	for name, by := range map[string]Rewriter{"as they are": nil,
+		"name@cluster": &rewrites{name: func(own string) string { return own + "@c" }}} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(list)))
 			var dst []byte
@@ -416,8 +428,7 @@ func BenchmarkList(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				a := NewAnnotator("c")
-				a.Name = by
+				a := NewAnnotator("c", by)
 				for err == nil {
 					var o Object
 					if o, err = s.Next(); err == nil {

@@ -48,7 +48,7 @@ func TestLayout(t *testing.T) {
 			`{"cells":["x@b","b",null,null,null,null],"conditions":[{"type":"Completed"}]}`,
 		},
 	} {
-		got, err := l.For(tt.cluster, tt.table, objects{NewAnnotator(tt.cluster), tt.suffix}).Append(nil,
+		got, err := l.For(tt.cluster, tt.table, objects{NewAnnotator(tt.cluster, nil), tt.suffix}).Append(nil,
 			parseObject(t, tt.row))
 		if err != nil || string(got) != tt.want {
 			t.Errorf("%s\n got %s, %v\nwant %s", tt.row, got, err, tt.want)
@@ -59,7 +59,7 @@ func TestLayout(t *testing.T) {
 	}
 	// A table without a name column has no names to replace.
 	l = NewLayout([]Column{column("Ready", "")})
-	if got, err := l.For("b", l.Columns[:1], objects{NewAnnotator("b"), "@b"}).Append(nil,
+	if got, err := l.For("b", l.Columns[:1], objects{NewAnnotator("b", nil), "@b"}).Append(nil,
 		parseObject(t, `{"cells":["1/1"]}`)); err != nil || string(got) != `{"cells":["1/1","b"]}` {
 		t.Errorf("a table without names: %s, %v", got, err)
 	}
@@ -134,7 +134,7 @@ func TestLayoutOfMany(t *testing.T) {
 		if l.name != 0 || l.Columns[0].Name != "Name" || l.cluster != 1 || len(l.Columns) != maxOwnColumns+2 {
 			t.Errorf("%s: the name at %d, the cluster at %d of %d", when, l.name, l.cluster, len(l.Columns))
 		}
-		row, err := l.For("c", name, objects{NewAnnotator("c"), ""}).Append(nil, parseObject(t, `{"cells":["x"]}`))
+		row, err := l.For("c", name, objects{NewAnnotator("c", nil), ""}).Append(nil, parseObject(t, `{"cells":["x"]}`))
 		if err != nil || !strings.HasPrefix(string(row), `{"cells":["x","c",null,`) {
 			t.Errorf("%s: %s, %v", when, row, err)
 		}

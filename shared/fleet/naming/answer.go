@@ -14,18 +14,25 @@ type Answer struct {
 	cluster    string
 	qualified  bool
 	references *References
-	claims     bool // see QualifyClaims
+	claims     bool                    // see QualifyClaims
+	namespaces bool                    // see QualifyNamespaces
+	version    func(own string) string // see SetVersion; nil until then
 	annotator  *merge.Annotator
 	scanner    scan.Scanner
 	rewrites   []func(object map[string]any) // run before the annotator
-	// AcquireDecodeSlot, if not nil, is called before that many bytes are decoded whole. release frees the slot.
-	AcquireDecodeSlot func(bytes int) (release func(), err error)
+	slots      DecodeSlots
+}
+
+// DecodeSlots limits the objects that are decoded whole at once. members.Client implements it.
+type DecodeSlots interface {
+	// AcquireDecodeSlot blocks until that many bytes may be decoded. release frees the slot.
+	AcquireDecodeSlot(bytes int) (release func(), err error)
 }
 
 // NewAnswer returns an Answer for objects of a cluster. If qualified, names and those of owners are name@cluster.
-func NewAnswer(references *References, cluster string, qualified bool) *Answer {
-	a := &Answer{cluster: cluster, qualified: qualified, references: references, annotator: merge.NewAnnotator(cluster)}
-	a.annotator.Name, a.annotator.References = a.Name, a.replaceReferences
+func NewAnswer(references *References, cluster string, qualified bool, slots DecodeSlots) *Answer {
+	a := &Answer{cluster: cluster, qualified: qualified, references: references, slots: slots}
+	a.annotator = merge.NewAnnotator(cluster, a)
 	return a
 }
 
@@ -39,14 +46,13 @@ func (a *Answer) AddClusterToSelectors() {
 }
 
 // QualifyNamespaces writes namespaces as namespace@cluster, so that the client's next request stays in this cluster.
-func (a *Answer) QualifyNamespaces() {
-	a.annotator.InNamespace = func(own string) string { return own + "@" + a.cluster }
-}
+func (a *Answer) QualifyNamespaces() { a.namespaces = true }
 
 // QualifyClaims writes the PersistentVolumeClaims of a pod in the form that Name returns for the claims.
 func (a *Answer) QualifyClaims() { a.claims = true }
 
-func (a *Answer) replaceReferences(object []byte, replace merge.Replace) error {
+// ReplaceReferences implements merge.Rewriter.
+func (a *Answer) ReplaceReferences(object []byte, replace merge.Replace) error {
 	if !a.claims && !mayBeQualified(object) {
 		return nil
 	}
@@ -87,7 +93,23 @@ func mayBeQualified(text []byte) bool {
 }
 
 // SetVersion sets the function that returns the resourceVersion to write in place of an object's own.
-func (a *Answer) SetVersion(version func(own string) string) { a.annotator.Version = version }
+func (a *Answer) SetVersion(version func(own string) string) { a.version = version }
+
+// Version returns the resourceVersion that the client sees.
+func (a *Answer) Version(own string) string {
+	if a.version == nil {
+		return own
+	}
+	return a.version(own)
+}
+
+// InNamespace returns the namespace that the client sees: namespace@cluster after QualifyNamespaces.
+func (a *Answer) InNamespace(own string) string {
+	if a.namespaces {
+		return own + "@" + a.cluster
+	}
+	return own
+}
 
 // Name returns the name that the client sees: name@cluster if the Answer is qualified, or if own has that form itself.
 func (a *Answer) Name(own string) string {
@@ -112,7 +134,7 @@ func (a *Answer) Append(dst []byte, object merge.Object) ([]byte, error) {
 func (a *Answer) Namespace() string { return a.annotator.Namespace() }
 
 func (a *Answer) applyRewrites(object merge.Object) (merge.Object, error) {
-	release, err := a.acquireSlot(len(object.Text))
+	release, err := a.slots.AcquireDecodeSlot(len(object.Text))
 	if err != nil {
 		return merge.Object{}, err
 	}
@@ -168,16 +190,9 @@ func podLabels(o map[string]any) map[string]any {
 	return nil
 }
 
-func (a *Answer) acquireSlot(bytes int) (release func(), err error) {
-	if a.AcquireDecodeSlot == nil {
-		return func() {}, nil
-	}
-	return a.AcquireDecodeSlot(bytes)
-}
-
 // Status qualifies the object's name in a Status. It returns a Status that cannot be decoded unchanged.
 func (a *Answer) Status(status []byte) []byte {
-	release, err := a.acquireSlot(len(status))
+	release, err := a.slots.AcquireDecodeSlot(len(status))
 	if err != nil {
 		return status
 	}

@@ -14,7 +14,7 @@ import (
 
 // TestAnswerBounded would fail if an object could exhaust memory, or if the largest objects of etcd were refused.
 func TestAnswerBounded(t *testing.T) {
-	a := NewAnswer(anyKind, "c", true)
+	a := NewAnswer(anyKind, "c", true, slots(nil))
 	a.AddClusterToSelectors()
 	rewrite := func(text string) (out []byte, bytes uint64, err error) {
 		o, err := merge.ObjectOf([]byte(text))
@@ -42,11 +42,21 @@ func TestAnswerBounded(t *testing.T) {
 	if out := a.Status(status); string(out) != string(status) {
 		t.Errorf("%.100s", out)
 	}
-	a = NewAnswer(anyKind, "c", true)
+	a = NewAnswer(anyKind, "c", true, slots(nil))
 	a.QualifyClaims()
 	if out, bytes, err := rewrite(bomb); err != nil || !strings.Contains(string(out), `"name":"a@c"`) || bytes > 8<<20 {
 		t.Errorf("%v, %d bytes", err, bytes)
 	}
+}
+
+// slots are DecodeSlots; nil has no limit.
+type slots func(bytes int) (release func(), err error)
+
+func (s slots) AcquireDecodeSlot(bytes int) (release func(), err error) {
+	if s == nil {
+		return func() {}, nil
+	}
+	return s(bytes)
 }
 
 // TestAnswerAcquiresDecodeSlot would fail if many objects were decoded at once, or if a slot were never released.
@@ -55,19 +65,18 @@ func TestAnswerAcquiresDecodeSlot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := NewAnswer(anyKind, "c", true)
-	var slots []int
+	var acquired []int
 	errNoSlot := errors.New("no slot")
-	a.AcquireDecodeSlot = func(bytes int) (func(), error) {
-		slots = append(slots, bytes)
-		return func() { slots = append(slots, -bytes) }, err
-	}
+	a := NewAnswer(anyKind, "c", true, slots(func(bytes int) (func(), error) {
+		acquired = append(acquired, bytes)
+		return func() { acquired = append(acquired, -bytes) }, err
+	}))
 	for range 2 {
 		_, _ = a.Append(nil, o) // the first call decodes nothing
 		a.AddClusterToSelectors()
 	}
-	if n := len(o.Text); !slices.Equal(slots, []int{n, -n}) {
-		t.Errorf("%v", slots)
+	if n := len(o.Text); !slices.Equal(acquired, []int{n, -n}) {
+		t.Errorf("%v", acquired)
 	}
 	err = errNoSlot
 	if _, got := a.Append(nil, o); !errors.Is(got, errNoSlot) {

@@ -212,7 +212,7 @@ func TestMetadata(t *testing.T) {
 func TestAnswer(t *testing.T) {
 	in := `{"kind":"Pod","metadata":{"name":"web","ownerReferences":[{"kind":"DaemonSet","name":"set","uid":"1"}],` +
 		`"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web\"}}\n"}}}`
-	got, err := NewAnswer(anyKind, "member1", true).Append(nil, parseObject(t, in))
+	got, err := NewAnswer(anyKind, "member1", true, slots(nil)).Append(nil, parseObject(t, in))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestAnswer(t *testing.T) {
 	if err := json.Unmarshal(back, &after); err != nil || !reflect.DeepEqual(before, after) {
 		t.Errorf("%s, want %s", back, in)
 	}
-	if got := string(NewAnswer(anyKind, "member1", true).Status([]byte(`{"message":"pods \"web\" not found",` +
+	if got := string(NewAnswer(anyKind, "member1", true, slots(nil)).Status([]byte(`{"message":"pods \"web\" not found",` +
 		`"details":{"name":"web"}}`))); got != `{"details":{"name":"web@member1"},`+
 		`"message":"pods \"web@member1\" not found"}`+"\n" {
 		t.Error(got)
@@ -252,7 +252,7 @@ func TestAnswer(t *testing.T) {
 
 // TestNamesWithAt would fail if an object whose own name has the form name@cluster could not be read and written back.
 func TestNamesWithAt(t *testing.T) {
-	a := NewAnswer(anyKind, "member1", false)
+	a := NewAnswer(anyKind, "member1", false, slots(nil))
 	for own, want := range map[string]string{
 		"web": "web", "web@example.com": "web@example.com", "a@Example": "a@Example", "a@": "a@", "@a": "@a", "": "",
 		"web@member2": "web@member2@member1",
@@ -304,7 +304,7 @@ func TestAddClusterToSelectors(t *testing.T) {
 		`{"kind":["Service"],"spec":[{"selector":{"a":"b"}}]}`: `{"kind":["Service"],"spec":` +
 			`[{"selector":{"a":"b"}}]}`,
 	} {
-		a := NewAnswer(anyKind, "member1", false)
+		a := NewAnswer(anyKind, "member1", false, slots(nil))
 		a.AddClusterToSelectors()
 		got, err := a.Append(nil, parseObject(t, in))
 		if want = `{"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"member1"}},` +
@@ -327,7 +327,7 @@ func TestQualifyNamespacesAndClaims(t *testing.T) {
 		`{"metadata":{"namespace":""},"spec":[]}`: `{"metadata":{` +
 			source + `,"namespace":""},"spec":[]}`,
 	} {
-		a := NewAnswer(resource("pods"), "m", true)
+		a := NewAnswer(resource("pods"), "m", true, slots(nil))
 		a.QualifyNamespaces()
 		a.QualifyClaims()
 		if got, err := a.Append(nil, parseObject(t, in)); (err != nil) != (want == "") || err == nil && string(got) != want {

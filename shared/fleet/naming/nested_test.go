@@ -42,7 +42,7 @@ func TestNestedLastAppliedIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		bytes := alloctest.Allocated(func() {
-			if _, err := NewAnswer(anyKind, "m1", true).Append(nil, object); err != nil {
+			if _, err := NewAnswer(anyKind, "m1", true, slots(nil)).Append(nil, object); err != nil {
 				t.Error(err)
 			}
 		})

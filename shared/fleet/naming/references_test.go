@@ -313,7 +313,7 @@ func checkRoundTrip(t *testing.T, r Reference, qualified bool, own, want string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := NewAnswer(referencesFor(r), "member1", qualified).Append(nil, parseObject(t, string(text)))
+	out, err := NewAnswer(referencesFor(r), "member1", qualified, slots(nil)).Append(nil, parseObject(t, string(text)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func TestTextOfOtherKinds(t *testing.T) {
 		})
 	}
 	want := strings.Replace(text, `"metadata":{`, `"metadata":{"annotations":{"`+merge.SourceAnnotation+`":"member1"},`, 1)
-	out, err := NewAnswer(deployments, "member1", false).Append(nil, parseObject(t, text))
+	out, err := NewAnswer(deployments, "member1", false, slots(nil)).Append(nil, parseObject(t, text))
 	if err != nil || string(out) != want {
 		t.Errorf("%s, %v", out, err)
 	}
@@ -135,7 +135,7 @@ func TestElementOrder(t *testing.T) {
 func TestAnswersOfManyFields(t *testing.T) {
 	text := fill(`{"subjects":[{"kind":"ServiceAccount","a":"a@b"`, `,"name":""`, `}]}`)
 	bindings := resource("rbac.authorization.k8s.io/rolebindings")
-	if _, err := NewAnswer(bindings, "member1", false).Append(nil, parseObject(t, text)); err != nil {
+	if _, err := NewAnswer(bindings, "member1", false, slots(nil)).Append(nil, parseObject(t, text)); err != nil {
 		t.Error(err)
 	}
 }

@@ -63,14 +63,15 @@ func isApply(contentType string) bool {
 
 func (h *Handler) refusesWrite(placement string, body *naming.Body) bool {
 	req := h.Request
-	return placement == "" && h.IsBare() && !h.BareWrites.permits(req.Method, h.contentType(), req.Command(), body)
+	return placement == "" && h.Selector.IsBare() &&
+		!h.BareWrites.permits(req.Method, h.contentType(), req.Command(), body)
 }
 
 // hidesPlacement reports whether a patch may omit the manifest's placement, because the stored object has the same.
 func (h *Handler) hidesPlacement() bool {
 	req := h.Request
 	return req.Method == http.MethodPatch && h.BareWrites != BareAll &&
-		request.ShowsManifest(req.Command()) && h.IsBare()
+		request.ShowsManifest(req.Command()) && h.Selector.IsBare()
 }
 
 func storedPlacement(object []byte) string {
@@ -79,7 +80,7 @@ func storedPlacement(object []byte) string {
 
 // refusesEdit reports whether the later patch of kubectl edit would be refused. The user gets the error before editing.
 func (h *Handler) refusesEdit() bool {
-	return h.Request.Command() == request.CommandEdit && h.IsBare() &&
+	return h.Request.Command() == request.CommandEdit && h.Selector.IsBare() &&
 		!h.BareWrites.permits(http.MethodPatch, "", request.CommandEdit, &naming.Body{})
 }
 

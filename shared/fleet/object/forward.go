@@ -5,6 +5,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/route"
 )
 
 // Forward returns the request to the object's cluster, for a response that is no object, such as a log.
@@ -16,5 +17,12 @@ func (h *Handler) Forward(w http.ResponseWriter, targets []members.Target) (*for
 	if owner == nil {
 		return nil, h.notFound(w, failures)
 	}
-	return h.Request.ToCluster(h.Client.RouteTo(owner.Name, h.Request.Route.Path)), nil
+	return h.ForwardTo(owner.Name), nil
+}
+
+// ForwardTo returns the request to one cluster.
+func (h *Handler) ForwardTo(cluster string) *forward.Remainder {
+	to := h.Client.RouteTo(cluster, h.Request.Route.Path)
+	one := route.NewRequest(h.Request.Method, to, h.Request.RawQuery, h.Request.Header)
+	return &forward.Remainder{ToCluster: &one}
 }

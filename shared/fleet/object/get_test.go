@@ -16,7 +16,7 @@ func TestTableOfOneObjectHasOneRow(t *testing.T) {
 	}
 	body := `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{},"columnDefinitions":[` +
 		strings.Join(columns, ",") + `],"rows":[{}` + strings.Repeat(",{}", 1<<18) + `]}`
-	answer := naming.NewAnswer(naming.ReferencesOf("", "pods", ""), "evil", false)
+	answer := naming.NewAnswer(naming.ReferencesOf("", "pods", ""), "evil", false, nil)
 	allocated := alloctest.Allocated(func() {
 		_, err := rewriteTable("evil", []byte(body), answer)
 		if err == nil || !strings.Contains(err.Error(), "more than one row") {

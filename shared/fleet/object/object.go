@@ -12,6 +12,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
+	"github.com/clusterpass/clusterpass/shared/fleet/respond"
+	"github.com/clusterpass/clusterpass/shared/fleet/selection"
 	"github.com/clusterpass/clusterpass/shared/forward"
 )
 
@@ -19,9 +21,9 @@ import (
 type Handler struct {
 	Client     *members.Client
 	Request    *request.Request
+	Selector   *selection.Selector
 	Body       io.Reader        // the body of the client's request
 	Names      request.Clusters // decides which names in the body are name@cluster
-	IsBare     func() bool      // whether the request names no cluster although there are several
 	BareWrites BareWrites
 	Recorder   forward.ClusterRecorder // called before a write and after a read; optional
 }
@@ -33,7 +35,7 @@ func (h *Handler) recordClusters(names ...string) {
 }
 
 func (h *Handler) newAnswer(cluster string) *naming.Answer {
-	return h.Request.NewAnswer(cluster, h.Client.AcquireDecodeSlot)
+	return respond.NewAnswer(h.Client, h.Request, cluster)
 }
 
 func (h *Handler) contentType() string { return h.Request.Header.Get("Content-Type") }

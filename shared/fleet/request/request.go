@@ -13,7 +13,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
-	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -92,12 +91,6 @@ func (r *Request) WithCluster(cluster string) *Request {
 	return &out
 }
 
-// ToCluster returns the Remainder that sends the request to one cluster.
-func (r *Request) ToCluster(to route.Route) *forward.Remainder {
-	one := route.NewRequest(r.Method, to, r.RawQuery, r.Header)
-	return &forward.Remainder{ToCluster: &one}
-}
-
 // Kind returns the kind of the resource, without the name of the kind, which a path lacks.
 func (r *Request) Kind() registry.Kind {
 	kind := registry.Kind{APIVersion: r.Resource.APIVersion, Resource: r.Resource.Resource}
@@ -130,18 +123,6 @@ func (r *Request) IsRead() bool {
 
 // IsWrite reports whether the method may change objects.
 func (r *Request) IsWrite() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
-
-// Incomplete returns the error of a list or watch for these failures.
-func (r *Request) Incomplete(failures []*members.Failure) error {
-	err := members.Summary(failures)
-	e := status.From(err)
-	if r.Strict && slices.ContainsFunc(failures, (*members.Failure).IsNotFound) {
-		e.Message += "; a strict request needs " + r.Resource.Resource + " of every cluster that a ResourceRegistry " +
-			"chooses: choose only clusters that have them, by spec.targetCluster of the registries, or by the " +
-			"parameter " + ClustersParam
-	}
-	return err
-}
 
 // ForeignVersion returns the error for a resourceVersion of one cluster in a request that covers several.
 func ForeignVersion(v string) error {

@@ -1,12 +1,14 @@
-// Package respond writes responses of the fleet to clients.
+// Package respond writes responses of the fleet to clients, and decides the form of the names in them.
 package respond
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/fleet/request"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -44,4 +46,16 @@ func Failure(w http.ResponseWriter, e *members.Failure, answer *naming.Answer) e
 	}
 	JSON(w, e.Code, answer.Status(e.Raw))
 	return &status.Error{Reason: status.MembersRefused, Cluster: e.Cluster, Message: e.Message, As: e.Status}
+}
+
+// Incomplete returns the error of a list or watch for these failures.
+func Incomplete(req *request.Request, failures []*members.Failure) error {
+	err := members.Summary(failures)
+	e := status.From(err)
+	if req.Strict && slices.ContainsFunc(failures, (*members.Failure).IsNotFound) {
+		e.Message += "; a strict request needs " + req.Resource.Resource + " of every cluster that a ResourceRegistry " +
+			"chooses: choose only clusters that have them, by spec.targetCluster of the registries, or by the " +
+			"parameter " + request.ClustersParam
+	}
+	return err
 }

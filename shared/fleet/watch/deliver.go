@@ -43,10 +43,10 @@ func (b *buffer) send() error {
 	return errors.Join(err, b.flush())
 }
 
-func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error, timeout time.Duration) error {
+func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error) error {
 	var end <-chan time.Time
-	if timeout > 0 {
-		timer := time.NewTimer(timeout)
+	if w.timeout > 0 {
+		timer := time.NewTimer(w.timeout)
 		defer timer.Stop()
 		end = timer.C
 	}

@@ -6,24 +6,27 @@
 // Invariants, each with the tests that fail if it is broken:
 //
 //  1. The version of a watch maps each member to the last resourceVersion that was fully delivered. A member is absent
-//     until its initial list is delivered. TestFleetWatchCutInAList
+//     until its initial list is delivered, unless the client resumes from a version of it. TestFleetWatchCutInAList
 //  2. A member is complete when its list and the version of that list were delivered. A member that fails before does
 //     not delay the others. TestFleetWatchBrokenList
 //  3. The bookmark after the initial events is sent once, after the last list of the members that the watch began with.
 //     TestFleetWatchInitialEventsEnd
-//  4. While a list is being delivered, no event has a version that resumes. A client that uses one gets 410, because
-//     deleted objects would stay at the client. TestFleetWatchCutInAList
+//  4. While a list is being delivered, no event of several members has a version that resumes. A client that uses one
+//     gets 410, because deleted objects would stay at the client. TestFleetWatchCutInAList
 //  5. A client that resumes from any other version misses no event.
 //     TestFleetAnswersAsItsClusters, TestFleetWatchCutInADifference
-//  6. An event that cannot be delivered is in no version. The member is watched again from the version before it.
-//     TestFleetWatchBadEvent
+//  6. An event that cannot be delivered is in no version. The member is watched again from the version before it. An
+//     event over merge.MaxObject ends the watch with 410. TestFleetWatchBadEvent, TestFleetWatchTooLarge
 //  7. A resume skips no event of a member whose history is gone: it gets the difference of two lists, or 410.
-//     TestDifference, TestDifferenceOfDisorder, TestDifferenceCutShort, TestFleetOfOneLosesHistory
+//     TestDifference, TestDifferenceOfDisorder, TestFleetWatchOfOtherLists, TestDifferenceCutShort,
+//     TestFleetOfOneLosesHistory
 //  8. The version of a member only grows. A member at an earlier version ends the watch with 410. An event of an
-//     earlier version is not delivered. TestFleetWatchWentBack, TestFleetWatchEarlierEvent
+//     earlier version is not delivered. TestFleetWatchWentBack, TestFleetWatchOfOtherLists,
+//     TestFleetWatchEarlierEvent
 //  9. A single member's events have its own versions, which resume as at the member. When a second member joins,
 //     versions become composite and still grow. TestFleetOfOneUsesOwnVersions, TestFleetOfOneGrows
-//  10. A version of one member does not resume a watch of several, nor the reverse. TestFleetOfOneRefusesOtherVersions
+//  10. A version of one member does not resume a watch of several, nor the reverse.
+//     TestFleetOfOneRefusesOtherVersions, TestFleetOfOnePassesContinueTokens
 //  11. No version that a member sends reads as a composite at the client, so that it cannot select where watches of
 //     others resume. TestObjectVersionIsNoComposite
 //  12. A watch ends when it may no longer follow a member whose objects the client has seen.

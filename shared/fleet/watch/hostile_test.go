@@ -70,12 +70,12 @@ func TestPanicEndsWatchWithReason(t *testing.T) {
 		// The pool has no members, so that the first use panics.
 		pool := members.NewPool(members.Config{Log: slog.New(slog.DiscardHandler), Deadline: time.Minute})
 		client := pool.Client(members.Caller{Request: r})
-		return newWatcher(&session{client: client, req: &request.Request{}, events: make(chan event)}, false)
+		return newWatcher(&session{client: client, req: &request.Request{}, events: make(chan event)}, nil)
 	}
 	const want = `cluster "a" sent a response that the gateway cannot handle`
 	w := begin()
-	if err := w.run(httptest.NewRecorder(), r, []members.Target{member("a", 1)}, 0); err == nil ||
-		!strings.Contains(err.Error(), want) {
+	w.targets = []members.Target{member("a", 1)}
+	if err := w.ServeWatch(httptest.NewRecorder(), r); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("at the beginning: %v", err)
 	}
 	for name, start := range map[string]func(w *watcher){
@@ -90,7 +90,7 @@ func TestPanicEndsWatchWithReason(t *testing.T) {
 		w := begin()
 		start(w)
 		var out bytes.Buffer
-		err := w.deliver(t.Context(), &out, func() error { return nil }, 0)
+		err := w.deliver(t.Context(), &out, func() error { return nil })
 		var e struct {
 			Type   string
 			Object metav1.Status

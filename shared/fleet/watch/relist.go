@@ -28,9 +28,12 @@ func (f *follower) relist(ctx context.Context) error {
 		return err
 	}
 	defer now.close()
+	if err := f.checkVersions(then, now); err != nil {
+		return err
+	}
 	hasSent, err := f.difference(ctx, then, now)
-	if err == nil && !cursor.ValidOwn(now.Metadata().ResourceVersion) {
-		err = fmt.Errorf("%w: its list has no resourceVersion", errHistoryLost)
+	if err == nil { // the metadata of a CustomResourceDefinition's list follows the objects
+		err = f.checkVersions(then, now)
 	}
 	if err != nil && hasSent {
 		return fmt.Errorf("%w: %w", errPartialList, err)
@@ -39,6 +42,23 @@ func (f *follower) relist(ctx context.Context) error {
 	}
 	f.version = now.Metadata().ResourceVersion
 	f.send(ctx, event{from: f, typ: bookmark, version: f.version, kind: now.kind()})
+	return nil
+}
+
+// checkVersions fails if a list has another version than required, as from an API server that ignores Exact. Metadata
+// that is not read yet passes.
+func (f *follower) checkVersions(then, now *listing) error {
+	if m := then.Metadata(); m != nil && m.ResourceVersion != f.version {
+		return fmt.Errorf("%w: the list of version %s has version %q", errHistoryLost, f.version, m.ResourceVersion)
+	}
+	m := now.Metadata()
+	switch {
+	case m == nil:
+	case !cursor.ValidOwn(m.ResourceVersion):
+		return fmt.Errorf("%w: its list has no resourceVersion", errHistoryLost)
+	case cursor.Before(m.ResourceVersion, f.version):
+		return fmt.Errorf("%w: it is at version %s, after %s", errHistoryLost, m.ResourceVersion, f.version)
+	}
 	return nil
 }
 

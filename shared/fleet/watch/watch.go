@@ -30,23 +30,20 @@ func New(
 		return nil, err
 	}
 	s := &session{client: client, req: req, accept: accept, events: make(chan event)}
-	w := newWatcher(s, members.IsSingle(targets))
+	w := newWatcher(s, targets)
 	w.selector = selector
 	w.allowsBookmarks = route.TruthyIn(req.Query(), "allowWatchBookmarks")
 	w.sendsInitial = route.TruthyIn(req.Query(), "sendInitialEvents")
-	timeout, err := parseTimeout(req.Param("timeoutSeconds"))
-	if err != nil {
+	if w.timeout, err = parseTimeout(req.Param("timeoutSeconds")); err != nil {
 		return nil, err
 	}
 	if err := checkParameters(req); err != nil {
 		return nil, err
 	}
-	if err := w.parseVersion(targets); err != nil {
+	if err := w.parseVersion(); err != nil {
 		return nil, err
 	}
-	return &forward.Remainder{
-		Watch: func(rw http.ResponseWriter, r *http.Request) error { return w.run(rw, r, targets, timeout) },
-	}, nil
+	return &forward.Remainder{Watch: w}, nil
 }
 
 // withListPath converts the older form of a path, /watch/RESOURCE or /watch/RESOURCE/NAME, to that of a list.
@@ -89,7 +86,7 @@ func checkParameters(req *request.Request) error {
 	return nil
 }
 
-func (w *watcher) parseVersion(targets []members.Target) error {
+func (w *watcher) parseVersion() error {
 	v := w.req.Param("resourceVersion")
 	switch {
 	case w.sendsInitial || v == "" || v == "0": // all objects, or only later events
@@ -105,28 +102,26 @@ func (w *watcher) parseVersion(targets []members.Target) error {
 				"watch from a version of several clusters: one is covered now; list again")
 		}
 		for id := range asked {
-			if !slices.ContainsFunc(targets, func(t members.Target) bool { return t.ID == id }) {
+			if !slices.ContainsFunc(w.targets, func(t members.Target) bool { return t.ID == id }) {
 				return notCovered()
 			}
 		}
 		w.version = asked
 		return nil
 	case w.single && cursor.ValidOwn(v):
-		w.version = cursor.Version{targets[0].ID: v}
+		w.version = cursor.Version{w.targets[0].ID: v}
 		return nil
 	}
 	return request.ForeignVersion(v)
 }
 
-// run answers the watch until the client or the timeout ends it. r is the request of the stream.
-func (w *watcher) run(
-	rw http.ResponseWriter, r *http.Request, targets []members.Target, timeout time.Duration,
-) error {
+// ServeWatch answers the watch until the client or the timeout ends it.
+func (w *watcher) ServeWatch(rw http.ResponseWriter, r *http.Request) error {
 	w.client = w.client.WithRequest(r)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	var followers []*follower
-	for _, t := range targets {
+	for _, t := range w.targets {
 		if _, known := w.version[t.ID]; !known {
 			w.pending[t.ID] = true
 			if w.skipsInitial {
@@ -139,8 +134,8 @@ func (w *watcher) run(
 	if err != nil {
 		return err
 	}
-	if len(failures) == len(targets) || len(failures) > 0 && w.req.Strict {
-		return w.req.Incomplete(failures)
+	if len(failures) == len(w.targets) || len(failures) > 0 && w.req.Strict {
+		return respond.Incomplete(w.req, failures)
 	}
 	members.Warn(rw.Header(), failures)
 	respond.Stream(rw)
@@ -148,7 +143,7 @@ func (w *watcher) run(
 	if err := flush(); err != nil {
 		return nil //nolint:nilerr // the client is gone
 	}
-	return w.deliver(ctx, rw, flush, timeout)
+	return w.deliver(ctx, rw, flush)
 }
 
 // awaitStart blocks until each follower has called its member. It fails if a member lacks the version to resume from.

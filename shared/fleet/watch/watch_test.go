@@ -21,8 +21,8 @@ func (c writes) Write(p []byte) (int, error) {
 func watching(t *testing.T, client writes, waiting []event, ends time.Duration) (f *follower, ended chan error) {
 	t.Helper()
 	f = newFollower(len(waiting))
-	w := newWatcher(f.session, false)
-	w.allowsBookmarks = true
+	w := newWatcher(f.session, nil)
+	w.allowsBookmarks, w.timeout = true, ends
 	w.followed[1] = &followed{follower: f}
 	for _, e := range waiting {
 		if e.from == nil {
@@ -31,7 +31,7 @@ func watching(t *testing.T, client writes, waiting []event, ends time.Duration) 
 		w.events <- e
 	}
 	ended = make(chan error, 1)
-	go func() { ended <- w.deliver(t.Context(), client, func() error { return nil }, ends) }()
+	go func() { ended <- w.deliver(t.Context(), client, func() error { return nil }) }()
 	return f, ended
 }
 
