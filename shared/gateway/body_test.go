@@ -121,9 +121,9 @@ func TestRefusedBodyTimeout(t *testing.T) {
 		"never":              {parts: repeat(1, part{1, time.Hour}), ends: discardTimeout},
 		"drop by drop":       {parts: repeat(100, part{10, 100 * time.Millisecond}), ends: discardTimeout},
 		"much, and in time":  {parts: repeat(32, part{128 << 10, 400 * time.Millisecond}), ends: 12800 * time.Millisecond},
-		"much, then nothing": {parts: []part{{bodyProgress, 0}, {1, time.Hour}}, ends: discardTimeout},
+		"much, then nothing": {parts: []part{{progressSize, 0}, {1, time.Hour}}, ends: discardTimeout},
 		"much, then drop by drop": {
-			parts: append(repeat(1, part{bodyProgress, 0}), repeat(1000, part{10, time.Second / 2})...), ends: discardTimeout,
+			parts: append(repeat(1, part{progressSize, 0}), repeat(1000, part{10, time.Second / 2})...), ends: discardTimeout,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
