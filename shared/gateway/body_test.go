@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"testing"
 	"testing/synctest"
@@ -104,6 +105,38 @@ func TestBodyTimeout(t *testing.T) {
 				b.end()
 				if whole := !late; c.deadline.IsZero() != whole {
 					t.Errorf("the deadline for the rest of the body is %v", c.deadline)
+				}
+			})
+		})
+	}
+}
+
+// A refused client must not occupy a connection by sending its body slowly. One that sends fast must get the response.
+func TestRefusedBodyTimeout(t *testing.T) {
+	for name, tt := range map[string]struct {
+		parts []part
+		ends  time.Duration // when refuse returns
+	}{
+		"at once":            {parts: repeat(1, part{maxRefused, 0})},
+		"never":              {parts: repeat(1, part{1, time.Hour}), ends: discardTimeout},
+		"drop by drop":       {parts: repeat(100, part{10, 100 * time.Millisecond}), ends: discardTimeout},
+		"much, and in time":  {parts: repeat(32, part{128 << 10, 400 * time.Millisecond}), ends: 12800 * time.Millisecond},
+		"much, then nothing": {parts: []part{{progressSize, 0}, {1, time.Hour}}, ends: discardTimeout},
+		"much, then drop by drop": {
+			parts: append(repeat(1, part{progressSize, 0}), repeat(1000, part{10, time.Second / 2})...), ends: discardTimeout,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				c := &caller{ResponseWriter: httptest.NewRecorder(), parts: tt.parts, sent: start}
+				r := httptest.NewRequest(http.MethodPost, "/clusters/m/api/v1/pods", nil)
+				w := &recorder{ResponseWriter: c}
+				w.deadlines, r.Body = newDeadlines(c, c, time.Minute)
+				r.ContentLength = -1
+				refuse(w, r, status.New(status.Forbidden, "", "refused"))
+				if waited := time.Since(start); waited != tt.ends {
+					t.Errorf("the body was read for %s, want %s", waited, tt.ends)
 				}
 			})
 		})

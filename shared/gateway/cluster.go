@@ -58,7 +58,8 @@ func (g *Gateway) forwardStream(w *recorder, r *http.Request, c *call, fc forwar
 	return g.cfg.Streams.ForwardStream(w, r, fc)
 }
 
-// checkStream returns an error if a stream that began in an identity mode would not be admitted now.
+// checkStream returns an error if a stream would not be admitted now. mode is the cluster's identity mode when the
+// stream began.
 func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identity, attrs access.Attributes) error {
 	name := c.request.Route.Cluster
 	m, err := g.cfg.Members.Get(ctx, name)
@@ -87,7 +88,8 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identi
 // admit identifies the caller, authorizes the request, and returns the member. Before the authorization, neither the
 // cluster nor its secret is read, with three exceptions:
 //   - The bearer token of another issuer may be meant for a passthrough cluster. Only the Cluster object is then read
-//     first. Such a caller learns that the cluster accepts tokens, since the gateway has nothing to decide.
+//     first. Its sender can learn that the cluster is a passthrough cluster, because the gateway does not authorize
+//     such calls.
 //   - A process that has read no roles yet reads the member concurrently with the authorization.
 //   - For the first token that may be valid at the gateway, a process reads policy and member while it verifies the
 //     token. It does so once, so made-up tokens cost one read of each store.

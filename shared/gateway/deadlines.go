@@ -13,13 +13,15 @@ import (
 
 const defaultClientTimeout = time.Minute
 
-const bodyProgress = 256 << 10
+// progressSize is the number of bytes for which a client has the timeout, when it sends a body or reads a response.
+const progressSize = 256 << 10
 
-// discardTimeout is how long a client may send a body that is not used any more.
+// discardTimeout replaces the timeout for the body of a refused request. After a response it is the time for all of the
+// unread body.
 const discardTimeout = time.Second
 
-// deadlines limit how long a client can delay a call that is no stream. A write fails if the client accepts nothing for
-// the timeout. A function has no connection, so deadlines have no effect there.
+// deadlines limit how long a client can delay a call that is no stream. A function has no connection, so deadlines have
+// no effect there.
 type deadlines struct {
 	conn     *http.ResponseController
 	timeout  time.Duration
@@ -76,7 +78,7 @@ func (d *deadlines) end() {
 	}
 }
 
-// body is the body of a request. Each bodyProgress bytes must arrive within the timeout. Only the time in Read counts,
+// body is the body of a request. Each progressSize bytes must arrive within the timeout. Only the time in Read counts,
 // so that a slow member does not shorten it.
 type body struct {
 	io.ReadCloser
@@ -86,7 +88,7 @@ type body struct {
 	mu           sync.Mutex
 	received     int64
 	isLimited    bool
-	remaining    time.Duration // for the next bodyProgress bytes
+	remaining    time.Duration // for the next progressSize bytes
 	isComplete   bool
 	wasLate      bool
 	readDeadline time.Time // zero unless a Read is in progress
@@ -107,9 +109,9 @@ func (b *body) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.readDeadline = time.Time{}
-	before := b.received / bodyProgress
+	before := b.received / progressSize
 	b.received += int64(n)
-	if b.remaining -= time.Since(start); b.received/bodyProgress > before {
+	if b.remaining -= time.Since(start); b.received/progressSize > before {
 		b.remaining = b.timeout
 	}
 	b.isComplete = b.isComplete || err == io.EOF
@@ -150,10 +152,10 @@ func (b *body) isLate() bool {
 	return b.wasLate || !b.readDeadline.IsZero() && !time.Now().Before(b.readDeadline)
 }
 
-func (b *body) limit(isLimited bool, remaining time.Duration) {
+func (b *body) limit(isLimited bool, timeout time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.isLimited, b.remaining = isLimited, remaining
+	b.isLimited, b.timeout, b.remaining = isLimited, timeout, timeout
 }
 
 // end sets a deadline for the unread rest, which net/http reads before the next request.

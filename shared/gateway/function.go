@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// largeWrite is the size in bytes of a body from which the bridge serves a request of any method. It also serves
-	// bodies of unknown length. The response to a write contains the object with fields that the member adds, and must fit
-	// into the 1 MB of an ALB.
-	largeWrite    = 256 << 10
+	// largeBody is the minimum size in bytes of a request's body for which a function redirects to the bridge. It also
+	// redirects bodies of unknown length. The response to a write contains the object with fields that the member adds,
+	// and must fit into the 1 MB of an ALB.
+	largeBody     = 256 << 10
 	maxOverflowed = 1024
 	overflowedTTL = 5 * time.Minute
 	// FirstByte is the default of Function.FirstByte.
@@ -79,7 +79,7 @@ func (f *Function) redirect(w http.ResponseWriter, r *http.Request, req route.Re
 	switch {
 	case req.IsStream:
 		why = "the call is a stream"
-	case r.ContentLength < 0 || r.ContentLength >= largeWrite:
+	case r.ContentLength < 0 || r.ContentLength >= largeBody:
 		why = "the call has a large body"
 	case req.Resource.Verb == "deletecollection":
 		why = "the answer may be large"
@@ -94,8 +94,8 @@ func (f *Function) redirect(w http.ResponseWriter, r *http.Request, req route.Re
 var errFirstByte = fmt.Errorf("the answer did not begin in time: %w", context.DeadlineExceeded)
 
 // forward works like forward.Do, but redirects a read whose response does not begin within FirstByte. For slowTTL after
-// any request exceeds FirstByte, it redirects every new request of that caller to that member. A write that was sent to
-// the member continues.
+// any request exceeds FirstByte, it also redirects the new requests that its caller sends to its member. A write that
+// was sent to the member continues.
 func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Call) error {
 	name, key := c.Member.Cluster.Name, slowKey(c)
 	if f.slow.has(key) {
@@ -149,7 +149,7 @@ func slowKey(c forward.Call) string {
 	return c.Member.Cluster.Name + " " + identity.CallerKey(user, c.Bearer)
 }
 
-// redirectTo sets the Location to the same URL at the bridge, and returns a *status.Error of reason Redirected.
+// redirectTo returns a *status.Error that redirects to the same URL at the bridge, or explains why it cannot.
 func (f *Function) redirectTo(w http.ResponseWriter, r *http.Request, rt route.Route, why string) error {
 	if rt.Bridge && f.bridge == "" {
 		return status.New(status.Internal, "",
@@ -174,7 +174,7 @@ func (f *Function) location(uri string) string {
 }
 
 // Overflow returns the handler that replaces a response too large for a function. code is the status code of that
-// response. It implements lambdahttp.Options.Overflow.
+// response. Overflow implements lambdahttp.Options.Overflow.
 func (f *Function) Overflow(r *http.Request, code int, _ http.Header) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		path, query, _ := strings.Cut(r.RequestURI, "?")

@@ -59,8 +59,8 @@ type Config struct {
 	Origins Origins
 	// Recheck is the interval at which the caller's rights are checked during a stream. 0 means 10 s.
 	Recheck time.Duration
-	// ClientTimeout is how long a client may accept nothing of a response. It is also the time for each 256 KiB of a
-	// request's body. 0 means one minute. Streams have other limits.
+	// ClientTimeout is the time in which a client must accept each write of at most 256 KiB of a response. It is also the
+	// time for each 256 KiB of a request's body. 0 means one minute. Streams have other limits.
 	ClientTimeout time.Duration
 	// Log receives one event for each request. nil means slog.Default().
 	Log   *slog.Logger
@@ -188,9 +188,9 @@ func fail(w *recorder, r *http.Request, c *call, err error) {
 // maxRefused is how many bytes of a refused request's body are read, so that its client can read the response.
 const maxRefused = 4 << 20
 
-// refuse writes an error. It ends the connection if the request has a body, because net/http would read that body for
-// as long as it arrives. refuse reads maxRefused bytes first: a connection closed with unread bytes is reset, and the
-// client would lose the response.
+// refuse writes an error. It ends the connection if the request has a body. Otherwise net/http would first read up to
+// 256 KiB of the body, however slowly they arrive. refuse reads maxRefused bytes before the connection ends: one that is
+// closed with unread bytes is reset, and the client would lose the response.
 func refuse(w *recorder, r *http.Request, err error) {
 	w.deadlines.refuse()
 	if r.ContentLength == 0 {

@@ -35,14 +35,18 @@ func (w *recorder) start(code int) {
 	}
 }
 
-func (w *recorder) Write(p []byte) (int, error) {
+func (w *recorder) Write(p []byte) (n int, err error) {
 	if w.code == 0 {
 		w.code = http.StatusOK
 	}
-	w.deadlines.extendWrite()
-	n, err := w.ResponseWriter.Write(p)
-	w.sent.Add(int64(n))
-	return n, err
+	for {
+		w.deadlines.extendWrite()
+		accepted, err := w.ResponseWriter.Write(p[n:min(n+progressSize, len(p))])
+		w.sent.Add(int64(accepted))
+		if n += accepted; err != nil || n == len(p) {
+			return n, err
+		}
+	}
 }
 
 func (w *recorder) FlushError() error {

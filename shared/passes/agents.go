@@ -37,8 +37,8 @@ type enrolment struct {
 	UID     string    `json:"uid"`
 	Cluster types.UID `json:"cluster"` // the Cluster's uid; a later Cluster of that name has other agents
 	Created time.Time `json:"created"`
-	// Generation is the number of exchanges. It, KeyThumbprint and Renewed describe the newest credential. They are zero
-	// before the first exchange.
+	// Generation is the number of exchanges. Generation, KeyThumbprint and Renewed describe the newest credential. They
+	// are zero before the first exchange.
 	Generation    uint64    `json:"generation,omitempty"`
 	KeyThumbprint string    `json:"key,omitempty"`
 	Renewed       time.Time `json:"renewed,omitzero"`
@@ -187,7 +187,7 @@ func (v *Verifier) Agent(ctx context.Context, cluster string, p AgentAuth) (*Age
 	if err := a.Recheck(ctx); err != nil {
 		return nil, err
 	}
-	if proof != "" { // after Recheck, because revoked agents must not use up the proofs that the cluster may make
+	if proof != "" { // after Recheck, so that proofs of revoked agents do not count towards the cluster's limit
 		if err := v.proofs.Use(cluster, proof, v.cfg.Now()); err != nil {
 			return nil, invalidProof(err)
 		}
@@ -199,7 +199,7 @@ func (v *Verifier) Agent(ctx context.Context, cluster string, p AgentAuth) (*Age
 }
 
 func invalidProof(err error) *status.Error {
-	return refusal(err, "the agent does not prove that it has the key of its credential: %v", err)
+	return refusal(err, "the proof that the agent has the key of its credential is refused: %v", err)
 }
 
 func rejoinHint(cluster string) string {
@@ -229,7 +229,7 @@ func (v *Verifier) setChecks(a *Agent, end time.Time, keyID string) {
 		for key, into := range map[string]any{v1alpha1.AgentPrefix + a.Cluster: &e, clusterv1alpha1.Prefix + a.Cluster: &c} {
 			value, err := v.records.Get(ctx, key)
 			if err != nil {
-				return v.unavailable(err)
+				return unavailable(credentialCheck, err)
 			}
 			if value == nil || json.Unmarshal(value, into) != nil {
 				return refusal(nil, "the %s was revoked, or its cluster removed", agentCredential)

@@ -69,7 +69,7 @@ func fieldError(field string, value any, format string, args ...any) error {
 	return e
 }
 
-// Default sets TTL and Form if they are missing. maxTTL bounds the lifetime.
+// Default sets TTL and Form if they are missing. The default TTL is at most maxTTL.
 func Default(s *v1alpha1.PassSpec, maxTTL time.Duration) {
 	if s.TTL.Duration == 0 {
 		s.TTL.Duration = min(DefaultTTL, maxTTL)
@@ -232,7 +232,8 @@ func (i *Issuer) remove(ctx context.Context, key string) error {
 	return fmt.Errorf("delete %s: %w", key, objects.ErrConflict)
 }
 
-// uidOf returns "" for an unreadable object, which can still be removed.
+// uidOf returns the uid, which a pass has in its metadata and an enrolment at the top. It returns "" for an unreadable
+// object, which can still be removed.
 func uidOf(value []byte) string {
 	var o struct {
 		UID      string `json:"uid"`

@@ -355,13 +355,15 @@ func TestOutage(t *testing.T) {
 	o.clock.Step(2 * RemoteFresh)
 	for name, a := range authenticators {
 		u, err := a()
-		o.want(u, err, status.StoreUnavailable, "cannot check now whether your credential was revoked")
-		o.want(nil, users[name].Recheck(t.Context()), status.StoreUnavailable, "cannot check now")
+		o.want(u, err, status.StoreUnavailable, "your credential cannot be checked: the gateway's store fails now")
+		o.want(nil, users[name].Recheck(t.Context()), status.StoreUnavailable, "your credential cannot be checked")
 	}
 	unknown := newTestGateway(t)
 	unknown.store.isDown.Store(true)
 	u, err := unknown.authenticate(unknown.issue("new", nil))
-	o.want(u, err, status.StoreUnavailable, "cannot check now")
+	o.want(u, err, status.StoreUnavailable, "your credential cannot be checked")
+	_, err = unknown.public(t.Context()) // read without a credential
+	o.want(nil, err, status.StoreUnavailable, "the keys that verify passes cannot be read")
 	o.store.isDown.Store(false)
 	o.clock.Step(retry)
 	for name, a := range authenticators {

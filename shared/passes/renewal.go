@@ -58,7 +58,7 @@ func (e *enrolment) checkNotEnded(cluster string) error {
 func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	value, err := v.records.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
 	if err != nil {
-		return v.unavailable(err)
+		return unavailable(credentialCheck, err)
 	}
 	var e enrolment
 	if json.Unmarshal(value, &e) != nil {
@@ -135,7 +135,8 @@ func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 	if hasEnded(err) {
 		return nil
 	}
-	// Set the condition first. If that fails, the next use of a copy tries again. After the end no use would.
+	// Set the condition first: if that fails, the next use of a copy tries again. Once the credentials have ended, no use
+	// would set it.
 	if err == nil {
 		err = i.setCondition(ctx, a.Cluster, &metav1.Condition{
 			Type: clusterv1alpha1.AgentCredentialReused, Status: metav1.ConditionTrue, Reason: "CopyUsed",
@@ -152,7 +153,7 @@ func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 		return true, nil
 	})
 	switch {
-	case errors.Is(err, errEnrolmentGone): // the cluster has joined again meanwhile
+	case errors.Is(err, errEnrolmentGone): // meanwhile the cluster has joined again, or its agents were revoked
 		return i.setCondition(ctx, a.Cluster, nil)
 	case hasEnded(err):
 		return nil

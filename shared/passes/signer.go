@@ -124,7 +124,7 @@ func (i *Issuer) publishSignerKey(ctx context.Context) (*remoteKey, error) {
 	now := i.now().UTC()
 	err = i.republish(ctx, PassKeys, func(p *publishedKeys) (bool, error) {
 		changed := false
-		if p.Signer == "" { // the keys of the secret signed before
+		if p.Signer == "" { // keys of the secret store have signed until now
 			keys, _, err := readKeys(ctx, i.Secrets, PassKeys)
 			if err != nil {
 				return false, err
@@ -176,6 +176,7 @@ func (i *Issuer) publishSecretKeys(ctx context.Context, set string, always bool)
 // versions stored keys in the secret store only.
 func (i *Issuer) Publish(ctx context.Context) error {
 	if i.Signer != nil {
+		// A program that may not use the Signer's key publishes the keys of the secret store.
 		if _, err := i.publishSignerKey(ctx); !errors.Is(err, ErrNotSigner) {
 			return err
 		}
@@ -200,8 +201,8 @@ func (i *Issuer) PublishAll(ctx context.Context) error {
 }
 
 // RotateKey creates a new key for passes, unless a Signer signs them, and for AgentKeys and TunnelKeys if they exist.
-// Earlier tokens stay valid, unless discard is true. With a Signer, discard must be true. Without one, the new key
-// signs passes even if a Signer did before.
+// Earlier tokens stay valid, unless discard is true. With a Signer, discard must be true, and passes that the Signer's
+// key signed stay valid. Without a Signer, the new key signs passes even if a Signer did before.
 func (i *Issuer) RotateKey(ctx context.Context, discard bool) error {
 	if i.Signer != nil && !discard {
 		return errors.New("rotate keys: a key in KMS signs passes; create another one there, and name it in " +

@@ -68,7 +68,7 @@ func (v *Verifier) tunnelKey(ctx context.Context) (signingKey, error) {
 	case errors.Is(err, secrets.ErrNotFound), err == nil && len(set.Keys) == 0:
 		return signingKey{}, refusal(err, "the tunnel port has no keys yet; they come with the first private cluster")
 	case err != nil:
-		return signingKey{}, v.unavailable(err)
+		return signingKey{}, unavailable("the keys of the tunnel port cannot be read", err)
 	}
 	return set.signer(v.cfg.Now()), nil
 }

@@ -37,7 +37,7 @@ const (
 	tunnelFresh = 35 * time.Second
 	// keysStale is how long cached keys are used while their store is down.
 	keysStale = time.Hour
-	// retry is the minimum interval between reads of a store that is down, and between reads for unknown key ids.
+	// retry is the minimum interval between reads for a stale cache entry, and between reads for unknown key ids.
 	retry   = 2 * time.Second
 	timeout = 5 * time.Second
 )
@@ -176,7 +176,8 @@ func (v *Verifier) verifySigned(ctx context.Context, k kind, token, audience str
 	if err != nil {
 		return nil, refusal(err, "the %s is invalid", k.description)
 	}
-	if !k.accepts(t) { // ParseSigned rejects tokens without a signature, and so without a header
+	// ParseSigned rejects tokens without a signature, so t.Headers[0] exists.
+	if !k.accepts(t) {
 		return nil, refusal(nil, "the %s is invalid", k.description)
 	}
 	key, err := v.key(ctx, k, t.Headers[0].KeyID)
@@ -234,7 +235,7 @@ func (v *Verifier) findKey(
 		}
 		published = true
 		if gerr != nil {
-			err = v.unavailable(gerr)
+			err = unavailable(credentialCheck, gerr)
 		} else if key, ok = p.find(id, v.cfg.Now()); ok {
 			return key, true, nil
 		}
@@ -274,7 +275,7 @@ func scopeOf(s *v1alpha1.PassSpec) *identity.Scope {
 func (v *Verifier) pass(ctx context.Context, name, uid string) (*v1alpha1.Pass, error) {
 	value, err := v.records.Get(ctx, v1alpha1.PassPrefix+name)
 	if err != nil {
-		return nil, v.unavailable(err)
+		return nil, unavailable(credentialCheck, err)
 	}
 	p := &v1alpha1.Pass{}
 	if value == nil {
@@ -345,7 +346,7 @@ func (v *Verifier) checkRevocation(ctx context.Context, serial string) error {
 	value, err := v.records.Get(ctx, v1alpha1.RevocationPrefix+serial)
 	switch {
 	case err != nil:
-		return v.unavailable(err)
+		return unavailable(credentialCheck, err)
 	case value != nil:
 		return refusal(nil, "the client certificate was revoked; get a new one")
 	}
@@ -359,10 +360,13 @@ func refusal(err error, format string, args ...any) *status.Error {
 	return &status.Error{Reason: status.Unauthenticated, Message: fmt.Sprintf(format, args...), Err: err}
 }
 
-func (v *Verifier) unavailable(err error) error {
+const credentialCheck = "your credential cannot be checked"
+
+// unavailable returns the error for a failed read of a store. The string failed names the consequence.
+func unavailable(failed string, err error) error {
 	return &status.Error{Reason: status.StoreUnavailable, Err: err,
 		RetryAfter: max(retry, objects.RetryAfter(err), secrets.RetryAfter(err)),
-		Message:    "the gateway cannot check now whether your credential was revoked; try again"}
+		Message:    failed + ": the gateway's store fails now; try again"}
 }
 
 func (v *Verifier) unpublished() error {

@@ -67,7 +67,7 @@ func (v *Verifier) public(ctx context.Context) (jose.JSONWebKeySet, error) {
 	case errors.Is(err, objects.ErrNotFound):
 		return jose.JSONWebKeySet{}, v.unpublished()
 	case err != nil:
-		return jose.JSONWebKeySet{}, v.unavailable(err)
+		return jose.JSONWebKeySet{}, unavailable("the keys that verify passes cannot be read", err)
 	}
 	return p.public(v.cfg.Now()), nil
 }

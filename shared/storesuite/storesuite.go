@@ -1,7 +1,7 @@
 // Package storesuite contains the tests that secrets.Store and objects.Store have in common. Their packages storetest
 // adapt their stores to [Store], describe them with a [Kind], and pass their own tests to [Run].
 //
-// Every store that Config.New opens refers to the same records, as stores in several processes would.
+// The stores that one function returned by Config.New opens have the same records, as those of several processes would.
 package storesuite
 
 import (
@@ -16,8 +16,8 @@ const SampleName = "things/there"
 
 // Config opens the stores of one implementation. S is the interface that they implement.
 type Config[S any] struct {
-	// New creates an empty store until the test ends. Each call of the returned function opens it again, as another
-	// process would.
+	// New creates an empty store that exists until the test ends. Each call of the returned function opens it again, as
+	// another process would.
 	New func(t *testing.T) func() S
 	// Denied returns a store whose caller has no permissions. Nil if only opening a store checks permissions.
 	Denied func(t *testing.T) S
@@ -45,7 +45,8 @@ type Store interface {
 // Record is one version of a named value. A field is empty if the operation that returned the record omits it.
 type Record struct {
 	Name, Value string
-	// Version changes with each write. Where predictable, the first one of SampleName in a throttled store is "1".
+	// Version changes with each write. If a store's versions are predictable, SampleName has the version "1" in a
+	// throttled store.
 	Version string
 	// Details contains whatever else the store keeps from the creation until the deletion.
 	Details string

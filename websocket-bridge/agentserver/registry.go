@@ -21,7 +21,8 @@ import (
 const (
 	// A Deployment has two agents, and more while it is updated.
 	maxPerCluster = 16
-	// maxStreams is for one session. An agent of eight replicas then stays within the memory limit of its manifest.
+	// maxStreams is for one session. An agent with sessions at eight bridges then stays within the memory limit of its
+	// manifest.
 	maxStreams = 1024
 	// openTimeout is the deadline of one attempt to connect through an agent or a peer, and of one request to an agent.
 	openTimeout = 5 * time.Second
@@ -49,7 +50,8 @@ type session struct {
 const maxResponse = 16 << 10
 
 // call returns the response's body. It returns an error if the body has more than maxResponse bytes, or after
-// openTimeout. The stream has the deadline, too, because http.Transport ignores the context after a 101.
+// openTimeout. The stream has the deadline, too: http.Transport closes it when ctx ends, but this interrupts no Read of
+// the body.
 func (s *session) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()

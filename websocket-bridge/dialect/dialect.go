@@ -30,7 +30,7 @@ const (
 // Translator translates requests, and remembers which members need SPDY. It is safe for concurrent use.
 type Translator struct {
 	maxMessage int64
-	needed     *cache.Expiring[string, struct{}] // members that need SPDY; keys are CLUSTER/SUBRESOURCE
+	needed     *cache.Expiring[string, struct{}] // members that need SPDY; keys are CLUSTER/SUBRESOURCE or CLUSTER/tunnel
 }
 
 // New returns a Translator that accepts messages of up to maxMessage bytes from clients. 0 means no limit.
@@ -103,8 +103,8 @@ func (f *fallback) ServeRefused(resp *http.Response, by *cluster.Member) (done b
 // protocolIndependent are status codes that a member also sends for the translated request.
 var protocolIndependent = []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusTooManyRequests}
 
-// concernsAllCallers reports whether the member may refuse all websockets. Server failures and refusals by the member's
-// authorizer concern one caller.
+// concernsAllCallers reports whether a refusal suggests that the member refuses the websockets of all callers. Failures
+// of the server may be temporary, and refusals by the member's authorizer concern one caller.
 func concernsAllCallers(refusal *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(refusal.Header.Get("Content-Type"))
 	return refusal.StatusCode < http.StatusInternalServerError &&
@@ -134,7 +134,6 @@ type session struct {
 	framing     text.Framing // only for byPlainHTTP
 }
 
-// The first protocol is the default.
 var logProtocols = []string{"binary.k8s.io", logBase64}
 
 const logBase64 = "base64.binary.k8s.io"
@@ -186,8 +185,8 @@ func (s *session) bySPDY() (done bool, err error) {
 	return true, nil
 }
 
-// bufferSize fits a channel with a piece of binary data, in bytes. gorilla splits larger messages, such as those in
-// base64, into several frames.
+// bufferSize is the size in bytes of a channel's number and a piece of binary data. gorilla splits larger messages,
+// such as those in base64, into several frames.
 const bufferSize = maxPiece + 1
 
 var messageBuffers sync.Pool

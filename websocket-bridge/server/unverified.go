@@ -32,7 +32,7 @@ type unverified struct {
 	acceptedBodies *quota.Quota // calls of accepted tokens whose body has not arrived
 	unknownBodies  *quota.Quota // calls of unknown tokens whose body has not arrived, by source
 	accepted       *cache.Expiring[tokenKey, struct{}]
-	secret         [sha256.Size]byte // key of tokenKey, random for each process: others cannot compare its hashes
+	secret         [sha256.Size]byte // HMAC key of keyOf, random for each process
 	sourceless     atomic.Uint64     // number of calls without a known source address
 }
 
@@ -64,7 +64,7 @@ func (u *unverified) begin(source limits.Source, cluster, bearer string) (gatewa
 		c.source = "call " + strconv.FormatUint(u.sourceless.Add(1), 10)
 	}
 	_, c.accepted = u.accepted.Get(c.key)
-	return c, c.awaitBody()
+	return c, c.acquireBodySlot()
 }
 
 func (u *unverified) keyOf(cluster, bearer string) tokenKey {
@@ -83,8 +83,8 @@ type unverifiedCall struct {
 	releases       []func() // release all slots that are used until End
 }
 
-// awaitBody acquires the slot that the call uses until Enter.
-func (c *unverifiedCall) awaitBody() error {
+// acquireBodySlot acquires the slot that the call uses until Enter.
+func (c *unverifiedCall) acquireBodySlot() error {
 	bodies, source := c.u.unknownBodies, c.source
 	if c.accepted {
 		bodies, source = c.u.acceptedBodies, ""

@@ -169,13 +169,16 @@ func TestSPDYPingsKeepNoStream(t *testing.T) {
 	})
 }
 
-// TestFarewell: the close frame follows the current frame, and nothing follows the close frame.
+// TestFarewell: the close frame follows the current frame, and nothing follows the close frame. A second one, after the
+// member's own, would violate RFC 6455, section 5.5.1.
 func TestFarewell(t *testing.T) {
 	farewell := string(frames.Control(frames.Close, append([]byte{0x03, 0xE9}, "the session reached its time limit"...)))
-	for name, pieces := range map[string][]string{
-		"between two frames":      {"\x82\x03abc", ""},
-		"in the middle of one":    {"\x82\x03a", "bc\x82\x01x"},
-		"in the middle of a head": {"\x82", "\x03abc\x82\x01x"},
+	for name, tt := range map[string]struct{ before, after, want string }{
+		"between two frames":          {"\x82\x03abc", "", "\x82\x03abc" + farewell},
+		"in the middle of one":        {"\x82\x03a", "bc\x82\x01x", "\x82\x03abc" + farewell},
+		"in the middle of a head":     {"\x82", "\x03abc\x82\x01x", "\x82\x03abc" + farewell},
+		"in the member's close frame": {"\x88\x02\x03", "\xe8\x82\x01x", "\x88\x02\x03\xe8"},
+		"in the head of that frame":   {"\x88", "\x02\x03\xe8\x82\x01x", "\x88\x02\x03\xe8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -183,15 +186,15 @@ func TestFarewell(t *testing.T) {
 				carried, client := switched(t, s, forward.WebSocket)
 				var got strings.Builder
 				go func() { _, _ = io.Copy(&got, client) }()
-				_, _ = io.WriteString(carried, pieces[0])
+				_, _ = io.WriteString(carried, tt.before)
 				go s.End(tooLong)
 				synctest.Wait()
-				if n, err := io.WriteString(carried, pieces[1]); err != nil || n != len(pieces[1]) {
+				if n, err := io.WriteString(carried, tt.after); err != nil || n != len(tt.after) {
 					t.Errorf("%d bytes, %v", n, err)
 				}
 				synctest.Wait()
-				if want := "\x82\x03abc" + farewell; got.String() != want {
-					t.Errorf("the client got %q, want %q", got.String(), want)
+				if got.String() != tt.want {
+					t.Errorf("the client got %q, want %q", got.String(), tt.want)
 				}
 				if s.Context().Err() != nil {
 					t.Error("the client has no time to answer")

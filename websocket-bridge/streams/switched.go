@@ -79,7 +79,7 @@ type wsConn struct {
 	last            time.Time // time of the last write
 	timer           *time.Timer
 	ending          *status.Error // reason for which the registry ends the stream; nil before
-	closeSent       bool          // nothing may be written after a close frame, of the member or of the bridge
+	closeSent       bool          // the member or the bridge has sent a close frame; later writes are dropped
 
 	in    frames.WebSocket
 	pong  []byte // an incomplete pong
@@ -160,12 +160,16 @@ func (c *wsConn) endWithCloseFrame(why *status.Error) {
 // goingAway means that the server ends the connection (RFC 6455, section 7.4.1).
 var goingAway = []byte{1001 >> 8, 1001 & 0xff}
 
-// writeClose sends the close frame, and cancels the stream after closeTimeout. c.mu must be locked, and closeSent set.
+// writeClose sends the close frame, unless the last frame is the member's own. It cancels the stream after closeTimeout.
+// c.mu must be locked, and closeSent set.
 func (c *wsConn) writeClose() {
-	message := c.ending.Message
-	// Invalid UTF-8 would make the client fail.
-	message = strings.ToValidUTF8(message[:min(len(message), 125-len(goingAway))], "")
-	_, _ = c.Conn.Write(frames.Control(frames.Close, append(bytes.Clone(goingAway), message...))) // the client may be gone
+	if c.out.Opcode() != frames.Close {
+		message := c.ending.Message
+		// Invalid UTF-8 would make the client fail.
+		message = strings.ToValidUTF8(message[:min(len(message), 125-len(goingAway))], "")
+		payload := append(bytes.Clone(goingAway), message...)
+		_, _ = c.Conn.Write(frames.Control(frames.Close, payload)) // the client may be gone
+	}
 	time.AfterFunc(closeTimeout, func() { c.s.cancel(c.ending) })
 }
 
@@ -217,6 +221,7 @@ func (c *wsConn) extractPongs(p []byte) bool {
 	return pongs
 }
 
+// maxControl is the maximum size in bytes of a masked control frame. Read passes a longer pong, which is malformed.
 const maxControl = 2 + 4 + 125
 
 func (c *wsConn) CloseWrite() error { return forward.CloseWrite(c.Conn) }

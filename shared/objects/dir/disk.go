@@ -100,8 +100,8 @@ func (s *Store) withLocks(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// readNewRecords applies new or replaced records to state, and removes an incomplete last one. The lock file must be
-// locked, and the gate too unless Open has not returned the Store yet.
+// readNewRecords applies new records to state, or all records if the log was replaced. It removes an incomplete last
+// record. The lock file must be locked, and the gate too unless Open has not returned the Store yet.
 func (s *Store) readNewRecords() error {
 	named, err := s.root.Lstat(logName)
 	if err != nil {
@@ -207,16 +207,17 @@ func (s *Store) compactIfLong() {
 	_ = s.compact(to)
 }
 
-// Compact removes the events up to and including revision to. A Watch from before to then returns ErrCompacted.
-func (s *Store) Compact(ctx context.Context, to uint64) error {
+// Compact removes the events up to and including revision rev. A Watch from an earlier revision then returns
+// ErrCompacted.
+func (s *Store) Compact(ctx context.Context, rev uint64) error {
 	err := s.withLocks(ctx, func() error {
-		if to > s.state.rev {
-			return fmt.Errorf("%w: revision %d does not exist yet: the store is at %d", objects.ErrInvalid, to, s.state.rev)
+		if rev > s.state.rev {
+			return fmt.Errorf("%w: revision %d does not exist yet: the store is at %d", objects.ErrInvalid, rev, s.state.rev)
 		}
-		if to <= s.state.first {
+		if rev <= s.state.first {
 			return nil
 		}
-		return s.compact(to)
+		return s.compact(rev)
 	})
 	if err != nil {
 		return fail("compact", "the log", err)

@@ -40,8 +40,9 @@ type Config struct {
 	Table string
 	// History is how long the log keeps an entry. 0 means 24 h.
 	History time.Duration
-	// MinPoll and MaxPoll limit the interval at which all watches together read the revision. It grows while there are no
-	// writes. 0 means 200 ms and 2 s.
+	// MinPoll and MaxPoll limit the pause of a watch between two reads of the revision. The pause grows while there are no
+	// writes, and a write of this Store ends it. Watches share a read that is at most half a pause old. 0 means 200 ms and
+	// 2 s.
 	MinPoll, MaxPoll time.Duration
 	// Now is the clock for the expiry of log entries; nil means time.Now.
 	Now func() time.Time
@@ -54,8 +55,8 @@ type Store struct {
 	timeout time.Duration // for one call; awsclient.CallTimeout except in tests
 	poll    poller
 	hint    atomic.Uint64 // the last known revision of the store
-	// writing admits one goroutine to commit, and guards hasRivals: the last write conflicted with another process.
-	writing   chan struct{}
+	writing chan struct{} // admits one goroutine to commit, and guards hasRivals
+	// hasRivals is set if the last write needed several attempts, as it does while other processes write.
 	hasRivals bool
 }
 
@@ -227,8 +228,9 @@ func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, m
 // maxMissedWrites is how many writes a query may miss: few, because all change the revision, one after the other.
 const maxMissedWrites = 4
 
-// newestEvents returns the last event of each key. It reads log entries by key, since such a read sees every completed
-// transaction. It skips expired entries, whose writes no query misses any more.
+// newestEvents returns the last event of each object that the newest maxMissedWrites writes changed. It reads log
+// entries with BatchGetItem, which sees every completed transaction. It skips expired entries, whose writes no query
+// misses any more.
 func (s *Store) newestEvents(ctx context.Context, now uint64) (map[string]objects.Event, error) {
 	var keys []item
 	for rev := now; rev > 0 && now-rev < maxMissedWrites; rev-- {

@@ -178,8 +178,8 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 }
 
 // schedule schedules the deletion of a secret whose current version is the tombstone version. If a Create reuses the
-// name just before, schedule cancels the deletion. Create checks this, too, because this process may die before, see
-// createAgain.
+// name between the check and the deletion, schedule cancels the deletion. createAgain does so, too, because this
+// process may die in between.
 func (s *Store) schedule(ctx context.Context, name, version string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
@@ -189,7 +189,7 @@ func (s *Store) schedule(ctx context.Context, name, version string) error {
 	_, err := s.client.DeleteSecret(ctx, &secretsmanager.DeleteSecretInput{
 		SecretId: s.id(name), RecoveryWindowInDays: &s.cfg.RecoveryDays,
 	})
-	if err = missing(err); err != nil && !errors.Is(err, secrets.ErrNotFound) {
+	if err = asNotFound(err); err != nil && !errors.Is(err, secrets.ErrNotFound) {
 		return err
 	}
 	if now, scheduled, err := s.state(ctx, name); err != nil || now == version || !scheduled {
@@ -203,13 +203,13 @@ func (s *Store) restore(ctx context.Context, name string) error {
 	if awsclient.Code(err) == invalidRequest {
 		return nil
 	}
-	return missing(err)
+	return asNotFound(err)
 }
 
 // state returns the current version of a secret, or "", and whether its deletion is scheduled.
 func (s *Store) state(ctx context.Context, name string) (version string, scheduled bool, err error) {
 	is, err := s.client.DescribeSecret(ctx, &secretsmanager.DescribeSecretInput{SecretId: s.id(name)})
-	if err = missing(err); errors.Is(err, secrets.ErrNotFound) {
+	if err = asNotFound(err); errors.Is(err, secrets.ErrNotFound) {
 		return "", false, nil
 	} else if err != nil {
 		return "", false, err

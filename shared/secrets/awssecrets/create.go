@@ -70,7 +70,7 @@ func (s *Store) createAgain(ctx context.Context, name string, v secrets.Value, l
 	error) {
 	is, err := s.client.DescribeSecret(ctx, &secretsmanager.DescribeSecretInput{SecretId: s.id(name)})
 	if err != nil {
-		return "", missing(err)
+		return "", asNotFound(err)
 	}
 	old := currentOf(is.VersionIdsToStages)
 	switch {
@@ -97,7 +97,7 @@ func (s *Store) createAgain(ctx context.Context, name string, v secrets.Value, l
 		err = s.restore(ctx, name)
 	}
 	if err == nil && now == version {
-		err = missing(s.retag(ctx, name, is.Tags, labels))
+		err = asNotFound(s.retag(ctx, name, is.Tags, labels))
 	}
 	if errors.Is(err, secrets.ErrNotFound) {
 		err = nil // created, and deleted again by another Delete

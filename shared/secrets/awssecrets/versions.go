@@ -43,7 +43,7 @@ func (s *Store) get(ctx context.Context, name string) (*secrets.Secret, error) {
 		SecretId: s.id(name), VersionStage: aws.String(current),
 	})
 	if err != nil {
-		return nil, missing(err)
+		return nil, asNotFound(err)
 	}
 	sec := &secrets.Secret{
 		Meta: secrets.Meta{Name: name, Version: aws.ToString(out.VersionId), Updated: aws.ToTime(out.CreatedDate)},
@@ -59,8 +59,9 @@ func (s *Store) get(ctx context.Context, name string) (*secrets.Secret, error) {
 	return sec, nil
 }
 
-// missing wraps err as ErrNotFound if the secret does not exist, has no current version, or is scheduled for deletion.
-func missing(err error) error {
+// asNotFound wraps err as ErrNotFound if the secret does not exist, has no current version, or is scheduled for
+// deletion.
+func asNotFound(err error) error {
 	switch awsclient.Code(err) {
 	case notFound, invalidRequest:
 		return fmt.Errorf("%w: %w", secrets.ErrNotFound, err)
@@ -83,7 +84,7 @@ func (s *Store) swap(ctx context.Context, name, old, version string, v secrets.V
 	}
 	put.SecretString, put.SecretBinary = content(v)
 	if _, err := s.client.PutSecretValue(ctx, put); err != nil {
-		return missing(awsclient.Discreet(err))
+		return asNotFound(awsclient.Discreet(err))
 	}
 	move := &secretsmanager.UpdateSecretVersionStageInput{
 		SecretId: s.id(name), VersionStage: aws.String(current), MoveToVersionId: &version,

@@ -1,8 +1,9 @@
 // Package dir stores secrets as files in a directory, for one machine. A file contains the value, after a line with the
 // labels if there are any, see header. A new or edited file is immediately a new version.
 //
-//   - Files have mode 0600 and directories 0700. Wider modes are refused. Symbolic links are never followed.
-//   - A write syncs a temporary file and renames it, so that a crash leaves the old content or the new one.
+//   - Files have mode 0600 and directories 0700. Wider modes are refused.
+//   - Symbolic links in the store are never followed.
+//   - A temporary file is synced before it gets the secret's name. A crash leaves the old content or the new one.
 //   - Writers lock .lock. Editors do not: an edit may be lost while Replace writes the file.
 //   - A version is a keyed hash of content and modification time. The key is in .lock. Without the key, a reader of
 //     logs cannot test guesses of a short password against a version.
@@ -123,8 +124,8 @@ func (s *Store) Get(ctx context.Context, name string) (*secrets.Secret, error) {
 	return sec, nil
 }
 
-// List implements secrets.Store. It ignores files with invalid names, such as backups of an editor. An error lists the
-// files that cannot be read, besides the other secrets.
+// List implements secrets.Store. It ignores files with invalid names, such as backups of an editor. If files
+// cannot be read, List returns the other secrets, and an error that names these files.
 func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.Meta, error) {
 	var (
 		metas   []secrets.Meta
@@ -168,7 +169,8 @@ func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.M
 	return metas, errors.Join(refused...)
 }
 
-// Create implements secrets.Store. It returns ErrInvalid if a folder would be a secret, too.
+// Create implements secrets.Store. It returns ErrInvalid if the name is a folder of other secrets, or is
+// below a secret.
 func (s *Store) Create(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string, error) {
 	if err := errors.Join(secrets.ValidName(name), secrets.ValidValue(v), secrets.ValidLabels(labels)); err != nil {
 		return "", err
