@@ -53,7 +53,7 @@ func configure(t *testing.T, name string, env map[string]string) any {
 		}
 	}
 	for k, v := range env {
-		if !slices.Contains(known, k) && k != "GOGC" { // of the Go runtime
+		if !slices.Contains(known, k) && k != "GOGC" { // the Go runtime reads it
 			t.Errorf("%s does not read its variable %s", name, k)
 		}
 		t.Setenv(k, v)

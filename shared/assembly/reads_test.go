@@ -110,6 +110,7 @@ func TestWarmProcessReadsEachObjectRarely(t *testing.T) {
 	}
 }
 
-const memberKubeconfig = `{"apiVersion":"v1","kind":"Config","current-context":"m","contexts":[{"name":"m","context":
-{"cluster":"m","user":"m"}}],"clusters":[{"name":"m","cluster":{"server":"https://member1.example.com","certificate-authority-data":%q}}],
+const memberKubeconfig = `{"apiVersion":"v1","kind":"Config","current-context":"m",
+"contexts":[{"name":"m","context":{"cluster":"m","user":"m"}}],
+"clusters":[{"name":"m","cluster":{"server":"https://member1.example.com","certificate-authority-data":%q}}],
 "users":[{"name":"m","user":{"token":"t"}}]}`

@@ -66,7 +66,7 @@ type record struct {
 type flight struct {
 	began time.Time
 	done  chan struct{}
-	err   error // of the store; set before done is closed
+	err   error // error of the store; set before done is closed
 }
 
 // New returns an empty Replica. It sends no requests.

@@ -170,7 +170,7 @@ func TestChangesComeFromTheLog(t *testing.T) {
 	s.want("clusters/c", "1")
 	s.wantCalls(3, 0, 2, 1)
 	s.want("clusters/b", "")
-	s.wantCalls(4, 0, 2, 1) // what was deleted is read again
+	s.wantCalls(4, 0, 2, 1) // a deleted object is read again
 }
 
 func TestListIsReadAgainAfterAChange(t *testing.T) {
