@@ -69,7 +69,8 @@ func Open(ctx context.Context, env Env, logTo io.Writer) (*Parts, error) {
 	return p, nil
 }
 
-// NewVerifier returns a verifier of passes with caches of its own.
+// NewVerifier returns a verifier of passes with caches of its own. The bridge has a second one, so that agents of
+// private clusters cannot evict the passes of callers.
 func (p *Parts) NewVerifier() *passes.Verifier {
 	fresh := passes.RemoteFresh
 	if p.Env.Store.Kind == "dir" {
@@ -78,6 +79,13 @@ func (p *Parts) NewVerifier() *passes.Verifier {
 	return passes.NewVerifier(passes.Config{
 		Objects: p.Stores.Objects, Secrets: p.Stores.Secrets, URL: string(p.Env.URL), Fresh: fresh, Log: p.Log,
 	})
+}
+
+// NewIssuer returns the issuer of passes. If signer is nil, the keys of the secret store sign them.
+func (p *Parts) NewIssuer(signer passes.Signer) *passes.Issuer {
+	return &passes.Issuer{
+		Objects: p.Stores.Objects, Secrets: p.Stores.Secrets, URL: string(p.Env.URL), Signer: signer,
+	}
 }
 
 // NewMembers returns the connections to member clusters. It reaches private clusters through t, or through the tunnel
