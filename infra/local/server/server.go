@@ -97,14 +97,11 @@ func loadCAs(data string) (ca authorities, err error) {
 
 func (c *Config) env(ca authorities, url string) assembly.Env {
 	return assembly.Env{
-		Store:          cmp.Or(c.Store, stores.Address{Kind: "dir", Where: c.Data}),
-		ClientCA:       assembly.CertificatesOf(ca.client.Cert),
-		URL:            config.URL(url),
-		AllowLoopback:  !c.RefuseLoopback,
-		LogLevel:       c.LogLevel,
-		Auditing:       c.Auditing,
-		Authentication: c.Authentication,
-		Origins:        c.Origins,
+		Shared:        c.Shared,
+		Store:         cmp.Or(c.Store, stores.Address{Kind: "dir", Where: c.Data}),
+		ClientCA:      assembly.CertificatesOf(ca.client.Cert),
+		URL:           config.URL(url),
+		AllowLoopback: !c.RefuseLoopback,
 	}
 }
 
@@ -132,7 +129,7 @@ func open(
 	if err != nil {
 		return nil, nil, err
 	}
-	fns := &functions{cfg: cfg, env: parts.Env, api: api, clientCA: ca.client, log: log}
+	fns := &functions{dir: cfg.FunctionsDir, env: cfg.functionEnvironment(parts.Env, api), log: log}
 	closeAll = func() {
 		if err := errors.Join(fns.close(context.WithoutCancel(ctx)), h.Close()); err != nil {
 			parts.Log.Warn("the gateway did not close everything", "error", err.Error())
