@@ -7,7 +7,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -149,11 +148,9 @@ func (m *Members) readObject(ctx context.Context, name string,
 	if cached != nil && cached.revision == obj.Revision {
 		return cached.Cluster, obj.Revision, cached, nil
 	}
-	c = &v1alpha1.Cluster{}
-	if err := json.Unmarshal(obj.Value, c); err != nil {
+	if c, err = v1alpha1.Decode(v1alpha1.Prefix+name, obj.Value); err != nil {
 		return nil, 0, nil, misconfigured(name, "its object cannot be read", err)
 	}
-	c.Name = name
 	return c, obj.Revision, cached, nil
 }
 
