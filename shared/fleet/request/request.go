@@ -129,7 +129,7 @@ func (r *Request) IsRead() bool {
 }
 
 // IsWrite reports whether the method may change objects.
-func (r *Request) IsWrite() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
+func (r *Request) IsWrite() bool { return !route.IsRead(r.Method) }
 
 // Incomplete returns the error of a list or watch for these failures.
 func (r *Request) Incomplete(failures []*members.Failure) error {
