@@ -77,7 +77,7 @@ func Run(ctx context.Context, cfg *Config, out Output, ready func()) error {
 	ready() // the listener queues connections until Serve
 
 	srv := cfg.HTTPServer(handler)
-	srv.ErrorLog = slog.NewLogLogger(slog.NewJSONHandler(out.Log, nil), slog.LevelDebug)
+	srv.ErrorLog = slog.NewLogLogger(parts.Log.Handler(), slog.LevelDebug) // mostly TLS handshakes
 	serve := func() error { return srv.Serve(tls.NewListener(ln, frontdoor.TLS(cert))) }
 	return b.Serve(ctx, srv, serve, bridge.Drain{Timeout: cfg.DrainTimeout})
 }
