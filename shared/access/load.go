@@ -23,7 +23,7 @@ const (
 
 // Store is the part of objects.Store that an Authorizer needs.
 type Store interface {
-	List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error)
+	objects.Lister
 	Revision(ctx context.Context) (uint64, error)
 	Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error, progress func(rev uint64)) error
 }

@@ -28,17 +28,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Objects is the part of an objects.Store that Members needs.
-type Objects interface {
-	Get(ctx context.Context, key string) (objects.Object, error)
-	List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error)
-}
-
-// Secrets is the part of a secrets.Store that Members needs.
-type Secrets interface {
-	Get(ctx context.Context, name string) (*secrets.Secret, error)
-}
-
 // Freshness bounds the age of cached objects and secrets.
 type Freshness struct {
 	Object time.Duration // maximum age of a Cluster object
@@ -64,8 +53,11 @@ const (
 
 // Config configures Members.
 type Config struct {
-	Objects   Objects
-	Secrets   Secrets
+	Objects interface {
+		objects.Getter
+		objects.Lister
+	}
+	Secrets   secrets.Getter
 	Freshness Freshness // zero reads the stores for every request
 	Policy    DialPolicy
 	Log       *slog.Logger // nil means slog.Default()

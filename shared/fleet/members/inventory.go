@@ -19,7 +19,7 @@ import (
 
 // Objects lists the stored clusters and registries. An objects.Store implements it.
 type Objects interface {
-	List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error)
+	objects.Lister
 }
 
 const ( // while the store is down
