@@ -18,7 +18,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
 	"github.com/clusterpass/clusterpass/shared/waittest"
-	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
+	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 )
 
 const recheck = 300 * time.Millisecond

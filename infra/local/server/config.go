@@ -14,7 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/assembly/fleetconfig"
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/stores"
-	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
+	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 )
 
 // Config is the program's configuration.

@@ -23,8 +23,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
-	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
 )
 
 // Output is where the program writes.
