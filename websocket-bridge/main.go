@@ -8,16 +8,16 @@ import (
 	"syscall"
 
 	"github.com/clusterpass/clusterpass/shared/config"
-	"github.com/clusterpass/clusterpass/websocket-bridge/server"
+	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 )
 
 const about = "Clusterpass bridge: serves all requests of the gateway, including streams, which functions cannot serve."
 
 func main() {
-	cfg := &server.Config{}
+	cfg := &bridge.Config{}
 	config.Main(about, cfg, func() error {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
-		return server.Run(ctx, cfg, os.Stderr)
+		return bridge.Run(ctx, cfg, os.Stderr)
 	})
 }

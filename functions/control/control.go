@@ -23,16 +23,10 @@ func New(ctx context.Context, cfg *Config, p proxy.Process) (http.Handler, lambd
 	if err != nil {
 		return nil, lambdahttp.Options{}, err
 	}
-	signer, err := cfg.OpenSigner(ctx)
+	api, err := cfg.Open(ctx, f.Parts, f.Members, cfg.Settings, true)
 	if err != nil {
 		return nil, lambdahttp.Options{}, err
 	}
-	api, err := cfg.NewAPI(f.Parts, apiconfig.Dependencies{
-		Members: f.Members, Signer: signer, ControlPlane: cfg.ControlPlane, ProbesOnGet: true,
-	})
-	if err != nil {
-		return nil, lambdahttp.Options{}, err
-	}
-	go api.PublishKeys(ctx) // the first call does not wait for it
-	return f.Handler(ctx, cfg.NewFleet(f.Parts, f.Members), api)
+	go api.Server.PublishKeys(ctx) // the first call does not wait for it
+	return f.Handler(ctx, api.Fleet, api.Server)
 }

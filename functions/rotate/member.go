@@ -2,7 +2,6 @@ package rotate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -44,12 +43,9 @@ func (r *rotation) cluster(ctx context.Context) (*v1alpha1.Cluster, error) {
 			return nil, fmt.Errorf("find its cluster: %w", err)
 		}
 		for _, o := range page.Objects {
-			c := &v1alpha1.Cluster{}
-			if err := json.Unmarshal(o.Value, c); err != nil {
-				continue // an unreadable Cluster cannot be called, so it is not this one
-			}
-			c.Name = strings.TrimPrefix(o.Key, v1alpha1.Prefix)
-			if c.SecretName() == name && c.OwnsSecret(name) {
+			c, err := v1alpha1.Decode(o.Key, o.Value)
+			// An unreadable Cluster cannot be called, so it is not this one.
+			if err == nil && c.SecretName() == name && c.OwnsSecret(name) {
 				return c, nil
 			}
 		}

@@ -66,7 +66,9 @@ func (c *Config) Open(ctx context.Context) (*Rotator, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, err := assembly.Open(ctx, assembly.Env{Store: c.Store, URL: c.URL, LogLevel: c.LogLevel}, nil)
+	parts, err := assembly.Open(ctx, assembly.Env{
+		Shared: assembly.Shared{LogLevel: c.LogLevel}, Store: c.Store, URL: c.URL,
+	}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/gateway"
-	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
+	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 )
 
 type given struct {
@@ -245,7 +245,7 @@ func TestScaling(t *testing.T) {
 				get(c, "PredefinedMetricSpecification", "PredefinedMetricType"), render(get(c, "TargetValue"))))] = true
 	}
 	for _, want := range []string{
-		// printed by websocket-bridge/server, without dimensions
+		// printed by websocket-bridge/bridge, without dimensions
 		"[Clusterpass/${Prefix}] OpenStreams Average <nil> <nil> [${StreamsPerTask}]",
 		"[] <nil> <nil> <nil> ECSServiceAverageCPUUtilization [60]",
 	} {

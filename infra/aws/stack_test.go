@@ -19,7 +19,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/stores"
-	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
+	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 )
 
 var programs = map[string]func() any{

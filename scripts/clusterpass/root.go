@@ -93,11 +93,7 @@ func (a *app) init() *cobra.Command {
 publishes the keys that verify passes. The control function, the bridge and the local program also publish the
 keys when they start.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			addr, err := a.address()
-			if err != nil {
-				return err
-			}
-			st, err := stores.Open(cmd.Context(), addr)
+			st, addr, err := a.openStores(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -132,12 +128,15 @@ keys when they start.`,
 	return cmd
 }
 
-func (a *app) registrar(ctx context.Context) (*registration.Registrar, error) {
-	addr, err := a.address()
-	if err != nil {
-		return nil, err
+func (a *app) openStores(ctx context.Context) (st *stores.Stores, addr stores.Address, err error) {
+	if addr, err = a.address(); err == nil {
+		st, err = stores.Open(ctx, addr)
 	}
-	st, err := stores.Open(ctx, addr)
+	return st, addr, err
+}
+
+func (a *app) registrar(ctx context.Context) (*registration.Registrar, error) {
+	st, addr, err := a.openStores(ctx)
 	if err != nil {
 		return nil, err
 	}

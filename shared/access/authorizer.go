@@ -35,7 +35,7 @@ type Config struct {
 
 // Authorizer decides by the roles and bindings in a store. Changes there are effective within 3 s. While the store is
 // unavailable or slow, it uses the last Policy for up to MaxAge. It is safe for concurrent use. Concurrent callers
-// share one read, which ends within 10 s.
+// share one read, which ends within 10 s. It is no cache.Cache, because it follows the revisions of the store.
 type Authorizer struct {
 	cfg Config
 

@@ -23,7 +23,7 @@ const (
 
 // Store is the part of objects.Store that an Authorizer needs.
 type Store interface {
-	List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error)
+	objects.Lister
 	objects.Log
 }
 

@@ -26,17 +26,22 @@ import (
 	"github.com/clusterpass/clusterpass/shared/tunnel"
 )
 
+// Shared is the part of Env that the local program has, too. That program derives the other variables.
+type Shared struct {
+	Auditing
+	Authentication Authentication  `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted in addition to client certificates: YAML, or the path of a file. See docs/reference/access.md." example:"/etc/clusterpass/authentication.yaml"`
+	LogLevel       slog.Level      `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Minimum log level: DEBUG, INFO, WARN or ERROR." example:"WARN"`
+	Origins        gateway.Origins `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets and send write requests: a comma-separated list." example:"https://console.example.com"`
+}
+
 // Env is the configuration that every program with a gateway shares. Programs embed it.
 type Env struct {
-	Auditing
-	Store          stores.Address  `envconfig:"CLUSTERPASS_STORE" required:"true" desc:"Location of the stores for credentials and objects: dir:PATH or aws:PREFIX." example:"dir:/var/lib/clusterpass"`
-	ClientCA       Certificates    `envconfig:"CLUSTERPASS_CLIENT_CA" required:"true" desc:"CA that signs client certificates: PEM, also in base64, or the path of a PEM file." example:"/etc/clusterpass/client-ca.pem"`
-	URL            config.URL      `envconfig:"CLUSTERPASS_URL" desc:"URL of the gateway for clients, without a path. It is the audience of token passes, which are not available without it." example:"https://gateway.example.com"`
-	Authentication Authentication  `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted in addition to client certificates: YAML, or the path of a file. See docs/reference/access.md." example:"/etc/clusterpass/authentication.yaml"`
-	AllowLoopback  bool            `envconfig:"CLUSTERPASS_ALLOW_LOOPBACK" default:"false" desc:"Allow member clusters with loopback addresses. Only for a gateway on a personal machine." example:"true"`
-	LogLevel       slog.Level      `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Minimum log level: DEBUG, INFO, WARN or ERROR." example:"WARN"`
-	CloudWatch     string          `envconfig:"CLUSTERPASS_CLOUDWATCH_NAMESPACE" desc:"Namespace of CloudWatch metrics. They are logged in CloudWatch's embedded metric format: by the bridge every minute, by functions for each request." example:"Clusterpass/prod"`
-	Origins        gateway.Origins `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets and send write requests: a comma-separated list." example:"https://console.example.com"`
+	Shared
+	Store         stores.Address `envconfig:"CLUSTERPASS_STORE" required:"true" desc:"Location of the stores for credentials and objects: dir:PATH or aws:PREFIX." example:"dir:/var/lib/clusterpass"`
+	ClientCA      Certificates   `envconfig:"CLUSTERPASS_CLIENT_CA" required:"true" desc:"CA that signs client certificates: PEM, also in base64, or the path of a PEM file." example:"/etc/clusterpass/client-ca.pem"`
+	URL           config.URL     `envconfig:"CLUSTERPASS_URL" desc:"URL of the gateway for clients, without a path. It is the audience of token passes, which are not available without it." example:"https://gateway.example.com"`
+	AllowLoopback bool           `envconfig:"CLUSTERPASS_ALLOW_LOOPBACK" default:"false" desc:"Allow member clusters with loopback addresses. Only for a gateway on a personal machine." example:"true"`
+	CloudWatch    string         `envconfig:"CLUSTERPASS_CLOUDWATCH_NAMESPACE" desc:"Namespace of CloudWatch metrics. They are logged in CloudWatch's embedded metric format: by the bridge every minute, by functions for each request." example:"Clusterpass/prod"`
 }
 
 // Parts are the parts of a gateway that need no connection to a member cluster. They are immutable.
@@ -76,7 +81,8 @@ func Open(ctx context.Context, env Env, logTo io.Writer) (*Parts, error) {
 	return p, nil
 }
 
-// NewVerifier returns a verifier of passes with caches of its own.
+// NewVerifier returns a verifier of passes with caches of its own. The bridge has a second one, so that agents of
+// private clusters cannot evict the passes of callers.
 func (p *Parts) NewVerifier() *passes.Verifier {
 	fresh := passes.RemoteFresh
 	if p.Env.Store.Kind == "dir" {
@@ -85,6 +91,13 @@ func (p *Parts) NewVerifier() *passes.Verifier {
 	return passes.NewVerifier(passes.Config{
 		Objects: p.Objects, Secrets: p.Stores.Secrets, URL: string(p.Env.URL), Fresh: fresh, Log: p.Log,
 	})
+}
+
+// NewIssuer returns the issuer of passes. If signer is nil, the keys of the secret store sign them.
+func (p *Parts) NewIssuer(signer passes.Signer) *passes.Issuer {
+	return &passes.Issuer{
+		Objects: p.Stores.Objects, Secrets: p.Stores.Secrets, URL: string(p.Env.URL), Signer: signer,
+	}
 }
 
 // NewMembers returns the connections to member clusters. It reaches private clusters through t, or through the tunnel

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
-// Auditing is the configuration of the audit log. Env and programs that configure gateways embed it.
+// Auditing is the configuration of the audit log. Shared embeds it.
 type Auditing struct {
 	Audit            string       `envconfig:"CLUSTERPASS_AUDIT" desc:"File for audit events: an absolute path, or - for standard output. Files are rotated at 100 MB." example:"/var/log/clusterpass/audit.log"`
 	AuditFiles       int          `envconfig:"CLUSTERPASS_AUDIT_FILES" default:"10" min:"2" desc:"Maximum number of audit files, including the current one. The oldest is deleted." example:"50"`
@@ -28,23 +27,6 @@ type Auditing struct {
 	AuditSpool       int          `envconfig:"CLUSTERPASS_AUDIT_SPOOL" default:"4096" min:"1" desc:"Maximum number of audit events that wait in memory for the file, and the same for the webhook. Each queue has at most 32 MiB." example:"20000"`
 	AuditFailClosed  bool         `envconfig:"CLUSTERPASS_AUDIT_FAIL_CLOSED" default:"false" desc:"Refuse requests while the queue of audit events is full. Otherwise events are dropped and counted." example:"true"`
 	UnidentifiedRate int          `envconfig:"CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE" default:"1" min:"1" desc:"Maximum number of audit events per second of unauthenticated callers. 60 times as many may be written at once. Further events are dropped, and counted in one event every 10 s." example:"10"`
-}
-
-// Environment returns the variables that configure another program in the same manner. It omits numbers that are 0.
-func (a *Auditing) Environment() map[string]string {
-	vars := map[string]string{
-		"CLUSTERPASS_AUDIT": a.Audit, "CLUSTERPASS_AUDIT_WEBHOOK": string(a.AuditWebhook),
-		"CLUSTERPASS_AUDIT_FAIL_CLOSED": strconv.FormatBool(a.AuditFailClosed),
-	}
-	for name, n := range map[string]int{
-		"CLUSTERPASS_AUDIT_FILES": a.AuditFiles, "CLUSTERPASS_AUDIT_SPOOL": a.AuditSpool,
-		"CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE": a.UnidentifiedRate,
-	} {
-		if n > 0 {
-			vars[name] = strconv.Itoa(n)
-		}
-	}
-	return vars
 }
 
 // AuditWebhook names the kubeconfig of an audit webhook; "" for none.

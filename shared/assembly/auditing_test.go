@@ -4,17 +4,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
-
-	"github.com/kelseyhightower/envconfig"
 
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
@@ -76,27 +71,6 @@ func TestAuditWebhookIsConfigured(t *testing.T) {
 	for _, where := range []string{"relative", "secret:", "secret:A", "https://webhook"} {
 		if err := new(AuditWebhook).Decode(where); err == nil {
 			t.Errorf("%q is accepted", where)
-		}
-	}
-}
-
-func TestAuditingEnvironment(t *testing.T) {
-	a := Auditing{"/a", 3, "secret:b", 7, true, 5}
-	vars := a.Environment()
-	known := slices.Sorted(slices.Values(config.Variables(&Auditing{})))
-	if !slices.Equal(slices.Sorted(maps.Keys(vars)), known) {
-		t.Errorf("%v, want %v", vars, known)
-	}
-	for k, v := range vars {
-		t.Setenv(k, v)
-	}
-	var read Auditing
-	if err := envconfig.Process("", &read); err != nil || read != a {
-		t.Errorf("%+v, %v", read, err)
-	}
-	for k := range (&Auditing{}).Environment() {
-		if strings.HasSuffix(k, "_RATE") {
-			t.Errorf("%s is given, and was not set", k)
 		}
 	}
 }

@@ -44,6 +44,9 @@ func (c Certificates) Pool() *x509.CertPool {
 // PEM returns the text from which the certificates were read, and nil for the zero value. Do not change it.
 func (c Certificates) PEM() []byte { return c.pem }
 
+// String returns the form that Decode parses.
+func (c Certificates) String() string { return string(c.pem) }
+
 // base64PEM is the beginning of PEM in base64, which is one line, so that a template's parameter can contain it.
 const base64PEM = "LS0tLS1CRUdJTi"
 

@@ -7,7 +7,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,17 +27,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
-
-// Objects is the part of an objects.Store that Members needs.
-type Objects interface {
-	Get(ctx context.Context, key string) (objects.Object, error)
-	List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error)
-}
-
-// Secrets is the part of a secrets.Store that Members needs.
-type Secrets interface {
-	Get(ctx context.Context, name string) (*secrets.Secret, error)
-}
 
 // Freshness bounds the age of cached objects and secrets.
 type Freshness struct {
@@ -65,8 +53,11 @@ const (
 
 // Config configures Members.
 type Config struct {
-	Objects   Objects
-	Secrets   Secrets
+	Objects interface {
+		objects.Getter
+		objects.Lister
+	}
+	Secrets   secrets.Getter
 	Freshness Freshness // zero reads the stores for every request
 	Policy    DialPolicy
 	Log       *slog.Logger // nil means slog.Default()
@@ -149,11 +140,9 @@ func (m *Members) readObject(ctx context.Context, name string,
 	if cached != nil && cached.revision == obj.Revision {
 		return cached.Cluster, obj.Revision, cached, nil
 	}
-	c = &v1alpha1.Cluster{}
-	if err := json.Unmarshal(obj.Value, c); err != nil {
+	if c, err = v1alpha1.Decode(v1alpha1.Prefix+name, obj.Value); err != nil {
 		return nil, 0, nil, misconfigured(name, "its object cannot be read", err)
 	}
-	c.Name = name
 	return c, obj.Revision, cached, nil
 }
 

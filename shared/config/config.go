@@ -215,6 +215,39 @@ func Variables(cfg any) []string {
 	return names
 }
 
+// Environment returns variables from which Load reads the configuration cfg, a pointer to a struct. It omits zero
+// values, for which Load sets the default. A type with a Decode of its own needs a String.
+func Environment(cfg any) map[string]string {
+	vars := map[string]string{}
+	addVariables(vars, reflect.ValueOf(cfg).Elem())
+	return vars
+}
+
+func addVariables(vars map[string]string, v reflect.Value) {
+	for i := range v.NumField() {
+		f, value := v.Type().Field(i), v.Field(i)
+		if f.Anonymous && f.Type.Kind() == reflect.Struct {
+			addVariables(vars, value)
+		} else if name := f.Tag.Get("envconfig"); name != "" && !value.IsZero() {
+			vars[name] = format(value)
+		}
+	}
+}
+
+func format(v reflect.Value) string {
+	if s, ok := v.Addr().Interface().(fmt.Stringer); ok {
+		return s.String()
+	}
+	if v.Kind() != reflect.Slice {
+		return fmt.Sprint(v.Interface())
+	}
+	var elements []string
+	for i := range v.Len() {
+		elements = append(elements, fmt.Sprint(v.Index(i).Interface()))
+	}
+	return strings.Join(elements, ",")
+}
+
 type field struct {
 	variable, desc, def, example string
 	required, secret             bool

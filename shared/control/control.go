@@ -56,23 +56,17 @@ type Config struct {
 	Members *cluster.Members
 	// ControlPlane is the cluster that serves other paths. "" means none.
 	ControlPlane string
-	// URL is the gateway's URL without a path. With "" the gateway issues no passes. ServerCA is the CA of its certificate
-	// in PEM. nil means the system's CAs.
-	URL      string
+	// Issuer issues passes. With an empty URL, the gateway issues none.
+	Issuer *passes.Issuer
+	// ServerCA is the CA of the gateway's certificate in PEM. nil means the system's CAs.
 	ServerCA []byte
 	// MaxPassTTL bounds the lifetime of a pass. 0 means passes.MaxTTL, which is the maximum.
 	MaxPassTTL time.Duration
-	// PassSigner signs passes of the form token. nil means the keys of the secret store.
-	PassSigner passes.Signer
 	// Probe checks a cluster and records the result in its status. A GET of a cluster calls it at intervals. Optional.
 	Probe func(ctx context.Context, name string) (ready bool, err error)
 	// Authentication is the YAML document of the accepted credentials. Its login methods are public.
 	Authentication string
 	Log            *slog.Logger // nil means slog.Default()
-}
-
-func (c *Config) issuer() *passes.Issuer {
-	return &passes.Issuer{Objects: c.Objects, Secrets: c.Secrets, URL: c.URL, Signer: c.PassSigner}
 }
 
 const publishTimeout = 5 * time.Second
@@ -82,7 +76,7 @@ const publishTimeout = 5 * time.Second
 func (s *Server) PublishKeys(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	if err := s.cfg.issuer().Publish(ctx); err != nil {
+	if err := s.cfg.Issuer.Publish(ctx); err != nil {
 		s.cfg.Log.Warn("the keys that verify passes cannot be published now", "error", err.Error())
 	}
 }

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"slices"
@@ -222,11 +221,10 @@ func (c *clusterStore) deleteUnused(ctx context.Context, cred *credential, name 
 		}
 		return err
 	default:
-		var current v1alpha1.Cluster
-		if json.Unmarshal(now.Value, &current) != nil {
+		current, decodeErr := v1alpha1.Decode(now.Key, now.Value)
+		if decodeErr != nil {
 			return err
 		}
-		current.Name = name
 		named = current.OwnSecrets()
 	}
 	c.delete(ctx, slices.DeleteFunc(candidates, func(secret string) bool { return slices.Contains(named, secret) }))

@@ -42,7 +42,7 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) error {
 	s.prepareFor(parts[0])
 	one := acceptsAggregated(r) && (path == "/api" || path == "/apis")
 	switch {
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+	case !route.IsRead(r.Method):
 	case one:
 		return merge(s, w, r, aggregatedType, apidiscoveryv2.APIGroupDiscoveryList{
 			TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: apidiscoveryv2.SchemeGroupVersion.String()},

@@ -67,7 +67,8 @@ func (h *installation) gatewayWith(configure func(*control.Config)) *server {
 	return &server{gatewaytest.Start(h.t, stores, gatewaytest.Options{Log: log, Configure: func(c *gateway.Config) {
 		cfg := control.Config{
 			Objects: stores.Objects, Secrets: stores.Secrets, Access: c.Access, Members: c.Members, ControlPlane: h.controlPlane,
-			URL: gatewayURL, ServerCA: h.CA.PEM(), Log: log,
+			Issuer:   &passes.Issuer{Objects: stores.Objects, Secrets: stores.Secrets, URL: gatewayURL},
+			ServerCA: h.CA.PEM(), Log: log,
 		}
 		configure(&cfg)
 		api, err := control.New(cfg)

@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/login"
+	"github.com/clusterpass/clusterpass/shared/route"
 )
 
 // loginMethods returns the public fields of an authentication document as JSON, or nil if the document is malformed.
@@ -24,7 +25,7 @@ func loginMethods(authentication string) []byte {
 
 // ServePublic implements gateway.API for the configured login methods.
 func (s *Server) ServePublic(w http.ResponseWriter, r *http.Request, path string) bool {
-	if path != login.Path || s.login == nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
+	if path != login.Path || s.login == nil || !route.IsRead(r.Method) {
 		return false
 	}
 	w.Header().Set("Content-Type", "application/json")

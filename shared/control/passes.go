@@ -34,8 +34,7 @@ import (
 // passStore is the registry of passes. Only the response to the creation of a pass contains its credential.
 type passStore struct {
 	*stored
-	s      *Server
-	issuer *passes.Issuer // of tokens; certificates also need the CA
+	s *Server
 }
 
 func (s *Server) passes() (*passStore, error) {
@@ -85,7 +84,7 @@ func (s *Server) passes() (*passStore, error) {
 			{name: "Age", about: age.about, wide: true, cell: age.cell},
 		},
 	})
-	return &passStore{store, s, s.cfg.issuer()}, err
+	return &passStore{store, s}, err
 }
 
 func passCell(cell func(*v1alpha1.Pass) string) func(runtime.Object) any {
@@ -222,7 +221,7 @@ func (m *minting) mintAfter(validate rest.ValidateObjectFunc) rest.ValidateObjec
 			contexts = contexts[:most]
 			warning.AddWarning(ctx, "",
 				fmt.Sprintf("the kubeconfig has contexts for %d of the clusters; the others are at %s/clusters/NAME",
-					most, cfg.URL))
+					most, cfg.Issuer.URL))
 		}
 		minted, err := issuer.Mint(ctx, p)
 		if errors.Is(err, passes.ErrNotSigner) {
@@ -232,7 +231,7 @@ func (m *minting) mintAfter(validate rest.ValidateObjectFunc) rest.ValidateObjec
 			return m.store.unavailable(err)
 		}
 		m.pass = p
-		m.kubeconfig, err = kubeconfig.Write(kubeconfig.Gateway{URL: cfg.URL, CA: cfg.ServerCA}, clientcmdv1.AuthInfo{
+		m.kubeconfig, err = kubeconfig.Write(kubeconfig.Gateway{URL: cfg.Issuer.URL, CA: cfg.ServerCA}, clientcmdv1.AuthInfo{
 			Token: string(minted.Token.Reveal()), ClientCertificateData: minted.Certificate, ClientKeyData: minted.Key.Reveal(),
 		}, contexts, "")
 		return err
@@ -256,12 +255,12 @@ func (p *passStore) issuerOf(ctx context.Context, pass *v1alpha1.Pass) (*passes.
 		return apierrors.NewInvalid(schema.GroupKind{Group: v1alpha1.Group, Kind: v1alpha1.PassKind}, pass.Name,
 			field.ErrorList{field.Forbidden(field.NewPath("spec", "form"), detail)})
 	}
-	if p.s.cfg.URL == "" {
+	if p.s.cfg.Issuer.URL == "" {
 		return nil, refused(
 			"the gateway's own URL is not configured, and passes need it: its administrator sets CLUSTERPASS_URL")
 	}
 	if pass.Spec.Form != v1alpha1.Certificate {
-		return p.issuer, nil
+		return p.s.cfg.Issuer, nil
 	}
 	ca, err := passes.LoadCA(ctx, p.s.cfg.Secrets)
 	switch {

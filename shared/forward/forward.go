@@ -219,7 +219,7 @@ func canRetry(r *http.Request, c Call) bool {
 	if r.ContentLength != 0 && r.GetBody == nil {
 		return false
 	}
-	return r.Method == http.MethodGet || r.Method == http.MethodHead || !isProxied(c.Resource)
+	return route.IsRead(r.Method) || !isProxied(c.Resource)
 }
 
 func sendAgain(r *http.Request, c Call, protocol string) (*http.Response, error) {

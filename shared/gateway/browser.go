@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -76,9 +77,8 @@ func hasBearerToken(h http.Header) bool {
 	return strings.EqualFold(scheme, "Bearer") && strings.TrimSpace(token) != ""
 }
 
-func isRead(method string) bool {
-	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
-}
+// isRead includes OPTIONS, by which browsers ask for permission. It changes nothing, and its access is that of a GET.
+func isRead(method string) bool { return route.IsRead(method) || method == http.MethodOptions }
 
 // sandbox keeps a browser from running a response as a page of the gateway's origin. A script there could call every
 // cluster with the visitor's certificate. The headers of a member cannot replace these.

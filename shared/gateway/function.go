@@ -200,8 +200,7 @@ func (f *Function) Overflow(r *http.Request, code int, _ http.Header) http.Handl
 // changedNothing reports whether the bridge may repeat a request. It does not recognize the dry run of a deletion,
 // whose body may contradict the query.
 func changedNothing(method, query string) bool {
-	return method == http.MethodGet || method == http.MethodHead ||
-		method != http.MethodDelete && isDryRun(query)
+	return route.IsRead(method) || method != http.MethodDelete && isDryRun(query)
 }
 
 func isDryRun(query string) bool {

@@ -98,9 +98,9 @@ func (p *Prober) Probe(ctx context.Context, name string) (ready bool, err error)
 		if err != nil {
 			return false, err
 		}
-		var c v1alpha1.Cluster
-		if err := json.Unmarshal(o.Value, &c); err != nil {
-			return false, fmt.Errorf("read cluster %q: %w", name, err)
+		c, err := v1alpha1.Decode(o.Key, o.Value)
+		if err != nil {
+			return false, err
 		}
 		before := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.Ready)
 		// The text of a failure may differ each time, by ports for instance: that alone is no news.
@@ -116,7 +116,7 @@ func (p *Prober) Probe(ctx context.Context, name string) (ready bool, err error)
 		}
 		found.ObservedGeneration = c.Generation
 		meta.SetStatusCondition(&c.Status.Conditions, found)
-		value, err := json.Marshal(&c)
+		value, err := json.Marshal(c)
 		if err != nil {
 			return false, err
 		}

@@ -41,7 +41,7 @@ var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 }
 
-// OIDC authenticates callers by ID tokens of OpenID Connect providers. It reads a provider's keys again after 15
+// OIDC authenticates callers by ID tokens of OpenID Connect providers. It reads a provider's keys again within 15
 // minutes, or when a token names another key. While the provider is down, it uses the last keys for a day. OIDC is safe
 // for concurrent use.
 type OIDC struct {

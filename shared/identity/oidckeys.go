@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
-	"golang.org/x/sync/singleflight"
+
+	"github.com/clusterpass/clusterpass/shared/cache"
 )
 
 const (
 	keyTime = 5 * time.Second
-	// keyAge is how long keys are used before the provider is asked again. It ends a key that the provider has revoked.
+	// keyAge is how long keys are used at most before the provider is asked again. It ends a key that the provider has
+	// revoked.
 	keyAge = 15 * time.Minute
 	// keyPause is the minimum interval between two requests for a document, so that invented key ids cause no load.
 	keyPause    = 5 * time.Second
@@ -29,15 +31,11 @@ const (
 // errProvider is wrapped by the errors of a provider that does not respond correctly.
 var errProvider = errors.New("identity provider unavailable")
 
+// keys reads the key set of a provider. It is safe for concurrent use.
 type keys struct {
-	url     string
-	client  *http.Client
-	now     func() time.Time
-	flights singleflight.Group
-
-	mu    sync.Mutex
-	set   *oidc.RemoteKeySet
-	since time.Time
+	url    string
+	client *http.Client
+	sets   *cache.Cache[oidc.KeySet] // by the provider's URL
 }
 
 func newKeys(url string, ca *x509.CertPool, now func() time.Time) *keys {
@@ -45,59 +43,38 @@ func newKeys(url string, ca *x509.CertPool, now func() time.Time) *keys {
 	transport.TLSClientConfig = &tls.Config{RootCAs: ca, MinVersion: tls.VersionTLS12}
 	transport.DisableKeepAlives = true // requests are rare, and a process that was frozen would reuse dead connections
 	transport.ResponseHeaderTimeout = keyTime
-	return &keys{url: url, now: now, client: &http.Client{
+	k := &keys{url: url, client: &http.Client{
 		Timeout:       keyTime,
 		Transport:     &documents{base: transport, now: now, known: map[string]*document{}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+	never := func(error) bool { return false } // documents decides what is used while the provider is down
+	k.sets = cache.New(cache.Config{
+		Name: "oidc", Max: 1, TTL: keyAge, Timeout: keyTime, Missing: never, Down: never, Now: now,
+	}, k.read)
+	return k
 }
 
-func (k *keys) get(ctx context.Context) (oidc.KeySet, error) {
-	if set := k.fresh(); set != nil {
-		return set, nil
+func (k *keys) get(ctx context.Context) (oidc.KeySet, error) { return k.sets.Get(ctx, k.url) }
+
+func (k *keys) read(ctx context.Context, url string) (oidc.KeySet, error) {
+	// The set reads keys with this context later, too. The client's timeout bounds that.
+	ctx = oidc.ClientContext(context.WithoutCancel(ctx), k.client)
+	p, err := oidc.NewProvider(ctx, url)
+	if err != nil {
+		return nil, err
 	}
-	flight := k.flights.DoChan("", func() (any, error) {
-		if set := k.fresh(); set != nil {
-			return set, nil
-		}
-		ctx := oidc.ClientContext(context.WithoutCancel(ctx), k.client) // the client's timeout bounds it
-		p, err := oidc.NewProvider(ctx, k.url)
-		if err != nil {
-			return nil, err
-		}
-		var found struct {
-			Keys string `json:"jwks_uri"`
-		}
-		if err := p.Claims(&found); err != nil {
-			return nil, err
-		}
-		set := oidc.NewRemoteKeySet(ctx, found.Keys)
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.set, k.since = set, k.now().Round(0)
-		return set, nil
-	})
-	select {
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case r := <-flight:
-		if r.Err != nil {
-			return nil, r.Err
-		}
-		return r.Val.(oidc.KeySet), nil
+	var found struct {
+		Keys string `json:"jwks_uri"`
 	}
+	if err := p.Claims(&found); err != nil {
+		return nil, err
+	}
+	return oidc.NewRemoteKeySet(ctx, found.Keys), nil
 }
 
-func (k *keys) fresh() oidc.KeySet {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if age := k.now().Round(0).Sub(k.since); k.set == nil || age < 0 || age >= keyAge {
-		return nil
-	}
-	return k.set
-}
-
-// documents caches a provider's few documents for keyPause and, while the provider is down, for keyOutage.
+// documents caches a provider's few documents for keyPause and, while the provider is down, for keyOutage. It is no
+// cache.Cache, which does not remember a failed fetch unless the key is missing or the store hangs.
 type documents struct {
 	base http.RoundTripper
 	now  func() time.Time

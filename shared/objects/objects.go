@@ -51,12 +51,22 @@ type Event struct {
 	Previous []byte
 }
 
-// Store stores objects. Every method stops when ctx ends. Errors wrap one of the package's errors or context.Canceled.
-type Store interface {
+// Getter is the part of a Store that reads one object.
+type Getter interface {
 	Get(ctx context.Context, key string) (Object, error)
+}
+
+// Lister is the part of a Store that reads many objects.
+type Lister interface {
 	// List returns up to limit objects whose key starts with prefix, sorted by key. 0 means all. cont is "" or Continue of
 	// the previous page. SplitPrefix checks prefix.
 	List(ctx context.Context, prefix string, limit int, cont string) (Page, error)
+}
+
+// Store stores objects. Every method stops when ctx ends. Errors wrap one of the package's errors or context.Canceled.
+type Store interface {
+	Getter
+	Lister
 	// Revision returns the store's current revision; 0 before the first write.
 	Revision(ctx context.Context) (uint64, error)
 	// Create stores a new object, or returns ErrExists.

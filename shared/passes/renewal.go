@@ -213,9 +213,9 @@ func (i *Issuer) setCondition(ctx context.Context, cluster string, c *metav1.Con
 		} else if err != nil {
 			return err
 		}
-		var obj clusterv1alpha1.Cluster
-		if err := json.Unmarshal(o.Value, &obj); err != nil {
-			return fmt.Errorf("read cluster %q: %w", cluster, err)
+		obj, err := clusterv1alpha1.Decode(o.Key, o.Value)
+		if err != nil {
+			return err
 		}
 		others := slices.DeleteFunc(slices.Clone(obj.Status.Conditions), func(other metav1.Condition) bool {
 			return other.Type == clusterv1alpha1.AgentCredentialReused
@@ -227,7 +227,7 @@ func (i *Issuer) setCondition(ctx context.Context, cluster string, c *metav1.Con
 			c.ObservedGeneration = obj.Generation
 			obj.Status.Conditions = append(others, *c)
 		}
-		value, err := json.Marshal(&obj)
+		value, err := json.Marshal(obj)
 		if err != nil {
 			return err
 		}

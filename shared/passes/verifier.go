@@ -47,12 +47,8 @@ const RemoteFresh = 3 * time.Second
 
 // Config configures a Verifier. Only the two ends of the tunnel port need Secrets.
 type Config struct {
-	Objects interface {
-		Get(ctx context.Context, key string) (objects.Object, error)
-	}
-	Secrets interface {
-		Get(ctx context.Context, name string) (*secrets.Secret, error)
-	}
+	Objects objects.Getter
+	Secrets secrets.Getter
 	// URL is the URL of the gateway. With "" no tokens of passes or agents are accepted.
 	URL string
 	// Fresh is how long a cached pass is used before it is read again. With 0 every request reads the store.

@@ -9,6 +9,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/route"
 )
 
 // kube-apiserver has the same paths for its service account tokens.
@@ -28,7 +29,7 @@ type discovery struct {
 // Serve writes the document with that path, and reports whether there is one. With an error, it has written no
 // response. The documents contain only public data and need no authentication.
 func (v *Verifier) Serve(w http.ResponseWriter, r *http.Request, path string) (bool, error) {
-	if v.cfg.URL == "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
+	if v.cfg.URL == "" || !route.IsRead(r.Method) {
 		return false, nil
 	}
 	var (

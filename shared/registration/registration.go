@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -154,12 +153,8 @@ func (r *Registrar) readCluster(ctx context.Context, name string) (*v1alpha1.Clu
 	} else if err != nil {
 		return nil, o, err
 	}
-	c := &v1alpha1.Cluster{}
-	if err := json.Unmarshal(o.Value, c); err != nil {
-		return nil, o, fmt.Errorf("read cluster %q: %w", name, err)
-	}
-	c.Name = name
-	return c, o, nil
+	c, err := v1alpha1.Decode(o.Key, o.Value)
+	return c, o, err
 }
 
 // Validate is cluster.Validate for a new kubeconfig: its token must not have expired. A stored token may have.
@@ -430,10 +425,11 @@ func (r *Registrar) Clusters(ctx context.Context) ([]v1alpha1.Cluster, error) {
 	}
 	out := make([]v1alpha1.Cluster, len(page.Objects))
 	for i, o := range page.Objects {
-		if err := json.Unmarshal(o.Value, &out[i]); err != nil {
-			return nil, fmt.Errorf("read %s: %w", o.Key, err)
+		c, err := v1alpha1.Decode(o.Key, o.Value)
+		if err != nil {
+			return nil, err
 		}
-		out[i].Name = strings.TrimPrefix(o.Key, v1alpha1.Prefix)
+		out[i] = *c
 	}
 	return out, nil
 }

@@ -21,6 +21,9 @@ type Resource struct {
 	Tail string
 }
 
+// IsRead reports whether the method is GET or HEAD, the methods by which Kubernetes reads.
+func IsRead(method string) bool { return method == http.MethodGet || method == http.MethodHead }
+
 var methodVerbs = map[string]string{
 	http.MethodPost: "create", http.MethodGet: "get", http.MethodHead: "get",
 	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",

@@ -37,10 +37,15 @@ type Secret struct {
 	Value Value
 }
 
-// Store stores secrets. Every method stops when ctx ends. Errors wrap one of the package's errors or context.Canceled.
-type Store interface {
+// Getter is the part of a Store that reads one secret.
+type Getter interface {
 	// Get returns the current version, without its labels.
 	Get(ctx context.Context, name string) (*Secret, error)
+}
+
+// Store stores secrets. Every method stops when ctx ends. Errors wrap one of the package's errors or context.Canceled.
+type Store interface {
+	Getter
 	// List returns the secrets with all of labels, sorted by name. It may miss recent writes, and is slow.
 	List(ctx context.Context, labels map[string]string) ([]Meta, error)
 	// Create stores a new secret and returns its version, or ErrExists.

@@ -80,7 +80,7 @@ func onAWS(ctx context.Context, out io.Writer, set *cluster.Set, dir string) err
 	}
 	gw := &restartable{ctx: ctx, env: assembly.Env{
 		Store: awsStore, ClientCA: assembly.CertificatesOf(ca.Cert), URL: gatewayURL, AllowLoopback: true,
-		LogLevel: slog.LevelError,
+		Shared: assembly.Shared{LogLevel: slog.LevelError},
 	}}
 	byCertificate, byPass, stop, err := gw.serve(ca, pass)
 	if err != nil {

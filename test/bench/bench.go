@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterpass/clusterpass/infra/local/server"
+	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
 
@@ -127,7 +129,8 @@ func startGateway(ctx context.Context, mode server.Mode, dir, kubeconfig string)
 	}
 	cfg := &server.Config{
 		Listen: "127.0.0.1:0", Data: filepath.Join(dir, "data"), Functions: mode, FunctionsDir: functions,
-		Kubeconfig: filepath.Join(dir, "pass"), Register: kubeconfig, LogLevel: 8, DrainTimeout: time.Second,
+		Kubeconfig: filepath.Join(dir, "pass"), Register: kubeconfig, DrainTimeout: time.Second,
+		Shared: assembly.Shared{LogLevel: slog.LevelError},
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended, ready := make(chan error, 1), make(chan struct{})

@@ -22,7 +22,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
-	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
+	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 )
 
 const browserTimeout = 5 * time.Minute

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/infra/local/server"
+	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
 
@@ -135,7 +137,8 @@ func (d *demo) gateway(ctx context.Context, started chan struct{}) error {
 	}
 	cfg := &server.Config{
 		Listen: "127.0.0.1:0", Data: filepath.Join(d.dir, "data"), Functions: server.Process, FunctionsDir: exe,
-		Kubeconfig: d.pass, Register: d.clusters.KubeconfigFile(), LogLevel: 8, DrainTimeout: 2 * time.Second,
+		Kubeconfig: d.pass, Register: d.clusters.KubeconfigFile(), DrainTimeout: 2 * time.Second,
+		Shared: assembly.Shared{LogLevel: slog.LevelError},
 	}
 	return server.Run(ctx, cfg, server.Output{Progress: os.Stdout}, func() { close(started) })
 }

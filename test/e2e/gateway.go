@@ -18,7 +18,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
 	"github.com/clusterpass/clusterpass/shared/waittest"
-	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
+	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 )
 
 const recheck = 300 * time.Millisecond
@@ -80,8 +80,8 @@ func StartGateway(t *testing.T, dir string, mode server.Mode, configure ...func(
 		Listen: "127.0.0.1:0", TunnelListen: "127.0.0.1:0", Hosts: []string{GatewayService}, Data: filepath.Join(dir, "data"),
 		Functions: mode, FunctionsDir: functionsDir(t),
 		Kubeconfig: h.Kubeconfig, Register: Clusters.KubeconfigFile(), DrainTimeout: time.Second,
-		Limits:   bridge.Limits{Recheck: recheck, ProbeInterval: 2 * time.Second},
-		Auditing: assembly.Auditing{Audit: filepath.Join(dir, "audit.log")},
+		Limits: bridge.Limits{Recheck: recheck, ProbeInterval: 2 * time.Second},
+		Shared: assembly.Shared{Auditing: assembly.Auditing{Audit: filepath.Join(dir, "audit.log")}},
 	}
 	cfg.FleetDeadline = 25 * time.Second // less than a function's; a busy machine makes members slow
 	front, err := frontProxy()

@@ -3,7 +3,6 @@ package server
 
 import (
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,9 +13,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/assembly/apiconfig"
 	"github.com/clusterpass/clusterpass/shared/assembly/fleetconfig"
 	"github.com/clusterpass/clusterpass/shared/config"
-	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/stores"
-	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
+	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 )
 
 // Config is the program's configuration.
@@ -26,20 +24,17 @@ type Config struct {
 	TunnelListen string `envconfig:"CLUSTERPASS_TUNNEL_LISTEN" desc:"Listen address of the tunnel port, through which functions reach private clusters. Keep it unreachable from outside. Default: on loopback, the port after that of CLUSTERPASS_LISTEN." example:"127.0.0.1:8444"`
 	fleetconfig.Settings
 	apiconfig.PassLimits
-	assembly.Auditing
-	Listen         string                  `envconfig:"CLUSTERPASS_LISTEN" default:"127.0.0.1:8443" desc:"Listen address for clients." example:"127.0.0.1:9443"`
-	Hosts          []string                `envconfig:"CLUSTERPASS_HOSTS" desc:"Further host names for the server's certificate: a comma-separated list. If CLUSTERPASS_LISTEN has no host, clients use the first one." example:"clusterpass.example.com"`
-	Data           string                  `envconfig:"CLUSTERPASS_DATA" desc:"Directory for certificates, secrets and objects. Default: clusterpass in the user's data directory." example:"/var/lib/clusterpass"`
-	Store          stores.Address          `envconfig:"CLUSTERPASS_STORE" desc:"Location of the stores for credentials and objects. Default: the directory in CLUSTERPASS_DATA." example:"aws:clusterpass"`
-	Functions      Mode                    `envconfig:"CLUSTERPASS_FUNCTIONS" default:"inline" desc:"How requests are served: inline (all in this process) or process (small ones by functions in processes of their own, as on Lambda)." example:"process"`
-	FunctionsDir   string                  `envconfig:"CLUSTERPASS_FUNCTIONS_DIR" desc:"Directory with NAME/bootstrap of each function. Default: functions beside this program." example:"dist/local/functions"`
-	Kubeconfig     string                  `envconfig:"CLUSTERPASS_KUBECONFIG" default:"clusterpass.kubeconfig" desc:"Path of the kubeconfig that is written for the gateway's owner." example:"pass.kubeconfig"`
-	Register       string                  `envconfig:"CLUSTERPASS_REGISTER" desc:"Kubeconfig files whose contexts are registered at the start, in the format of KUBECONFIG. Default: KUBECONFIG." example:"/home/me/.kube/config"`
-	Authentication assembly.Authentication `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted in addition to client certificates: YAML, or the path of a file. See docs/reference/access.md." example:"/etc/clusterpass/authentication.yaml"`
-	Origins        gateway.Origins         `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets and send write requests: a comma-separated list." example:"https://console.example.com"`
-	RefuseLoopback bool                    `envconfig:"CLUSTERPASS_REFUSE_LOOPBACK" default:"false" desc:"Refuse member clusters with loopback addresses. Set it if other people than this machine's owner register clusters." example:"true"`
-	LogLevel       slog.Level              `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Minimum log level: DEBUG, INFO, WARN or ERROR." example:"WARN"`
-	DrainTimeout   time.Duration           `envconfig:"CLUSTERPASS_DRAIN_TIMEOUT" default:"10s" min:"0s" desc:"How long open requests may continue after ctrl-C." example:"1m"`
+	assembly.Shared
+	Listen         string         `envconfig:"CLUSTERPASS_LISTEN" default:"127.0.0.1:8443" desc:"Listen address for clients." example:"127.0.0.1:9443"`
+	Hosts          []string       `envconfig:"CLUSTERPASS_HOSTS" desc:"Further host names for the server's certificate: a comma-separated list. If CLUSTERPASS_LISTEN has no host, clients use the first one." example:"clusterpass.example.com"`
+	Data           string         `envconfig:"CLUSTERPASS_DATA" desc:"Directory for certificates, secrets and objects. Default: clusterpass in the user's data directory." example:"/var/lib/clusterpass"`
+	Store          stores.Address `envconfig:"CLUSTERPASS_STORE" desc:"Location of the stores for credentials and objects. Default: the directory in CLUSTERPASS_DATA." example:"aws:clusterpass"`
+	Functions      Mode           `envconfig:"CLUSTERPASS_FUNCTIONS" default:"inline" desc:"How requests are served: inline (all in this process) or process (small ones by functions in processes of their own, as on Lambda)." example:"process"`
+	FunctionsDir   string         `envconfig:"CLUSTERPASS_FUNCTIONS_DIR" desc:"Directory with NAME/bootstrap of each function. Default: functions beside this program." example:"dist/local/functions"`
+	Kubeconfig     string         `envconfig:"CLUSTERPASS_KUBECONFIG" default:"clusterpass.kubeconfig" desc:"Path of the kubeconfig that is written for the gateway's owner." example:"pass.kubeconfig"`
+	Register       string         `envconfig:"CLUSTERPASS_REGISTER" desc:"Kubeconfig files whose contexts are registered at the start, in the format of KUBECONFIG. Default: KUBECONFIG." example:"/home/me/.kube/config"`
+	RefuseLoopback bool           `envconfig:"CLUSTERPASS_REFUSE_LOOPBACK" default:"false" desc:"Refuse member clusters with loopback addresses. Set it if other people than this machine's owner register clusters." example:"true"`
+	DrainTimeout   time.Duration  `envconfig:"CLUSTERPASS_DRAIN_TIMEOUT" default:"10s" min:"0s" desc:"How long open requests may continue after ctrl-C." example:"1m"`
 }
 
 // Mode selects how requests are served.

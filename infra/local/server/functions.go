@@ -4,20 +4,19 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/clusterpass/clusterpass/functions/control"
+	"github.com/clusterpass/clusterpass/functions/fleet"
+	"github.com/clusterpass/clusterpass/functions/proxy"
 	"github.com/clusterpass/clusterpass/infra/local/lambda"
 	"github.com/clusterpass/clusterpass/infra/local/lambda/event"
 	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/assembly/apiconfig"
 	"github.com/clusterpass/clusterpass/shared/config"
-	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
@@ -36,11 +35,9 @@ const (
 )
 
 type functions struct {
-	cfg      *Config
-	env      assembly.Env
-	api      apiconfig.Options
-	clientCA *pki.CA
-	log      io.Writer
+	dir string // contains NAME/bootstrap of each function
+	env map[string]string
+	log io.Writer
 
 	processes []*lambda.Function
 }
@@ -62,7 +59,7 @@ func (f *functions) close(ctx context.Context) error {
 }
 
 func (f *functions) start(backend route.Backend) (*lambda.Function, error) {
-	bootstrap := filepath.Join(f.cfg.FunctionsDir, string(backend), "bootstrap")
+	bootstrap := filepath.Join(f.dir, string(backend), "bootstrap")
 	if _, err := os.Stat(bootstrap); err != nil {
 		return nil, &config.Error{
 			Variable: "CLUSTERPASS_FUNCTIONS_DIR", Problem: err.Error() + " (make build-local builds it)",
@@ -72,7 +69,7 @@ func (f *functions) start(backend route.Backend) (*lambda.Function, error) {
 	fn, err := lambda.NewFunction(lambda.Config{
 		Name:           string(backend),
 		Bootstrap:      bootstrap,
-		Env:            f.environment(backend),
+		Env:            f.env,
 		Timeout:        functionTimeout,
 		InitTimeout:    functionTimeout, // AWS repeats a slow start with this timeout
 		MaxConcurrency: maxProcesses,
@@ -88,30 +85,13 @@ func (f *functions) start(backend route.Backend) (*lambda.Function, error) {
 	return fn, nil
 }
 
-func (f *functions) environment(backend route.Backend) map[string]string {
-	vars := map[string]string{
-		"CLUSTERPASS_STORE":             f.env.Store.String(),
-		"CLUSTERPASS_CLIENT_CA":         string(f.clientCA.PEM()),
-		"CLUSTERPASS_MTLS_TARGET_GROUP": targetGroup,
-		"CLUSTERPASS_ALLOW_LOOPBACK":    strconv.FormatBool(f.env.AllowLoopback),
-		"CLUSTERPASS_LOG_LEVEL":         f.env.LogLevel.String(),
-		"CLUSTERPASS_URL":               string(f.env.URL),
-		"CLUSTERPASS_AUTHENTICATION":    f.env.Authentication.String(),
-		"CLUSTERPASS_CONTROL_PLANE":     f.cfg.ControlPlane,
-		"CLUSTERPASS_WEBSOCKET_ORIGINS": strings.Join(f.env.Origins, ","),
-	}
-	maps.Copy(vars, f.env.Environment())
-	if backend == route.ToControl {
-		vars["CLUSTERPASS_SERVER_CA"] = string(f.api.ServerCA.PEM())
-		if f.api.MaxPassTTL > 0 {
-			vars["CLUSTERPASS_MAX_PASS_TTL"] = f.api.MaxPassTTL.String()
-		}
-	}
-	if f.cfg.FleetDeadline > 0 {
-		vars["CLUSTERPASS_FLEET_DEADLINE"] = f.cfg.FleetDeadline.String()
-	}
-	if f.cfg.BareWrites != "" {
-		vars["CLUSTERPASS_FLEET_BARE_WRITES"] = string(f.cfg.BareWrites)
-	}
-	return vars
+// functionEnvironment returns the variables of functions/control. They include those of the other functions.
+func (c *Config) functionEnvironment(env assembly.Env, api apiconfig.Options) map[string]string {
+	return config.Environment(&control.Config{
+		Config: fleet.Config{
+			Config:   proxy.Config{Env: env, MTLSTargetGroup: targetGroup},
+			Settings: c.Settings,
+		},
+		Options: api,
+	})
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/assembly"
-	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/registration"
 )
@@ -34,7 +33,7 @@ type registered struct {
 func registerContexts(ctx context.Context, cfg *Config, p *assembly.Parts, out io.Writer) (registered, error) {
 	r := &registration.Registrar{
 		Secrets: p.Stores.Secrets, Objects: p.Stores.Objects,
-		Policy: cluster.DialPolicy{AllowLoopback: p.Env.AllowLoopback},
+		Policy: p.DialPolicy(nil),
 	}
 	var clusters registered
 	var namespaces map[string]string

@@ -23,8 +23,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
-	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
 )
 
 // Output is where the program writes.
@@ -77,7 +77,7 @@ func Run(ctx context.Context, cfg *Config, out Output, ready func()) error {
 	ready() // the listener queues connections until Serve
 
 	srv := cfg.HTTPServer(handler)
-	srv.ErrorLog = slog.NewLogLogger(slog.NewJSONHandler(out.Log, nil), slog.LevelDebug)
+	srv.ErrorLog = slog.NewLogLogger(parts.Log.Handler(), slog.LevelDebug) // mostly TLS handshakes
 	serve := func() error { return srv.Serve(tls.NewListener(ln, frontdoor.TLS(cert))) }
 	return b.Serve(ctx, srv, serve, bridge.Drain{Timeout: cfg.DrainTimeout})
 }
@@ -97,14 +97,11 @@ func loadCAs(data string) (ca authorities, err error) {
 
 func (c *Config) env(ca authorities, url string) assembly.Env {
 	return assembly.Env{
-		Store:          cmp.Or(c.Store, stores.Address{Kind: "dir", Where: c.Data}),
-		ClientCA:       assembly.CertificatesOf(ca.client.Cert),
-		URL:            config.URL(url),
-		AllowLoopback:  !c.RefuseLoopback,
-		LogLevel:       c.LogLevel,
-		Auditing:       c.Auditing,
-		Authentication: c.Authentication,
-		Origins:        c.Origins,
+		Shared:        c.Shared,
+		Store:         cmp.Or(c.Store, stores.Address{Kind: "dir", Where: c.Data}),
+		ClientCA:      assembly.CertificatesOf(ca.client.Cert),
+		URL:           config.URL(url),
+		AllowLoopback: !c.RefuseLoopback,
 	}
 }
 
@@ -132,7 +129,7 @@ func open(
 	if err != nil {
 		return nil, nil, err
 	}
-	fns := &functions{cfg: cfg, env: parts.Env, api: api, clientCA: ca.client, log: log}
+	fns := &functions{dir: cfg.FunctionsDir, env: cfg.functionEnvironment(parts.Env, api), log: log}
 	closeAll = func() {
 		if err := errors.Join(fns.close(context.WithoutCancel(ctx)), h.Close()); err != nil {
 			parts.Log.Warn("the gateway did not close everything", "error", err.Error())

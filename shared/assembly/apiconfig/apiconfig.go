@@ -1,4 +1,4 @@
-// Package apiconfig adds the gateway's own Kubernetes API to a gateway.
+// Package apiconfig adds the gateway's own Kubernetes API and the fleet to a gateway.
 package apiconfig
 
 import (
@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/assembly"
+	"github.com/clusterpass/clusterpass/shared/assembly/fleetconfig"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/control"
+	"github.com/clusterpass/clusterpass/shared/fleet"
 	"github.com/clusterpass/clusterpass/shared/health"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/passes/kmssigner"
@@ -25,31 +27,38 @@ type PassLimits struct {
 	PassKMSKey string        `envconfig:"CLUSTERPASS_PASS_KMS_KEY" desc:"Key in AWS KMS that signs passes: an ARN, ID or alias." example:"alias/passes"`
 }
 
-// OpenSigner returns the signer of passes, or nil if the keys in the secret store sign them.
-func (l PassLimits) OpenSigner(ctx context.Context) (passes.Signer, error) {
-	return kmssigner.Open(ctx, l.PassKMSKey)
+// API is the gateway's own API, with the parts that serve it or work beside it.
+type API struct {
+	Server *control.Server
+	Fleet  *fleet.Fleet
+	Issuer *passes.Issuer
+	Prober *health.Prober
 }
 
-// Dependencies are the parts of the API that differ between programs.
-type Dependencies struct {
-	Members *cluster.Members
-	Signer  passes.Signer
-	// ControlPlane is the cluster that serves other paths. "" means none.
-	ControlPlane string
-	// ProbesOnGet probes a cluster when a caller gets it. Functions need that, because the bridge, which probes all
-	// clusters, may be down.
-	ProbesOnGet bool
-}
-
-// NewAPI returns the API. It sends no requests.
-func (o Options) NewAPI(p *assembly.Parts, d Dependencies) (*control.Server, error) {
+// Open returns the API and the fleet. It sends no requests.
+//
+// probesOnGet means that a GET of a cluster probes it. Functions need that, because the bridge, which probes all
+// clusters, may be down.
+func (o Options) Open(
+	ctx context.Context, p *assembly.Parts, members *cluster.Members, settings fleetconfig.Settings, probesOnGet bool,
+) (*API, error) {
+	signer, err := kmssigner.Open(ctx, o.PassKMSKey)
+	if err != nil {
+		return nil, err
+	}
+	a := &API{
+		Fleet:  settings.NewFleet(p, members),
+		Issuer: p.NewIssuer(signer),
+		Prober: &health.Prober{Objects: p.Stores.Objects, Members: members, Log: p.Log},
+	}
 	cfg := control.Config{
-		Objects: p.Stores.Objects, Secrets: p.Stores.Secrets, Access: p.Access, Members: d.Members,
-		ControlPlane: d.ControlPlane, URL: string(p.Env.URL), ServerCA: o.ServerCA.PEM(), MaxPassTTL: o.MaxPassTTL,
-		PassSigner: d.Signer, Authentication: p.Env.Authentication.String(), Log: p.Log,
+		Objects: p.Stores.Objects, Secrets: p.Stores.Secrets, Access: p.Access, Members: members,
+		ControlPlane: settings.ControlPlane, Issuer: a.Issuer, ServerCA: o.ServerCA.PEM(), MaxPassTTL: o.MaxPassTTL,
+		Authentication: p.Env.Authentication.String(), Log: p.Log,
 	}
-	if d.ProbesOnGet {
-		cfg.Probe = (&health.Prober{Objects: p.Stores.Objects, Members: d.Members, Log: p.Log}).Probe
+	if probesOnGet {
+		cfg.Probe = a.Prober.Probe
 	}
-	return control.New(cfg)
+	a.Server, err = control.New(cfg)
+	return a, err
 }

@@ -19,7 +19,7 @@ import (
 
 // Objects lists the stored clusters and registries. An objects.Store implements it.
 type Objects interface {
-	List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error)
+	objects.Lister
 }
 
 const ( // while the store is down
@@ -79,12 +79,11 @@ func readInventory(ctx context.Context, store Objects, log *slog.Logger) (*Inven
 		return nil, err
 	}
 	for _, o := range page.Objects {
-		c := &clusterv1alpha1.Cluster{}
-		if err := json.Unmarshal(o.Value, c); err != nil {
+		c, err := clusterv1alpha1.Decode(o.Key, o.Value)
+		if err != nil {
 			log.Error("a cluster cannot be read and is left out of the fleet", "key", o.Key, "error", err.Error())
 			continue
 		}
-		c.Name = strings.TrimPrefix(o.Key, clusterv1alpha1.Prefix)
 		inv.Clusters = append(inv.Clusters, Entry{c, o.Created})
 	}
 	versions := versionsOf(page)

@@ -122,7 +122,7 @@ func (r *Request) IsRead() bool {
 }
 
 // IsWrite reports whether the method may change objects.
-func (r *Request) IsWrite() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
+func (r *Request) IsWrite() bool { return !route.IsRead(r.Method) }
 
 // ForeignVersion returns the error for a resourceVersion of one cluster in a request that covers several.
 func ForeignVersion(v string) error {

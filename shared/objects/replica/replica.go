@@ -32,8 +32,8 @@ const (
 
 // Store is the part of objects.Store that a Replica reads.
 type Store interface {
-	Get(ctx context.Context, key string) (objects.Object, error)
-	List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error)
+	objects.Getter
+	objects.Lister
 	objects.Log
 }
 

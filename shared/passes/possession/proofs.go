@@ -10,7 +10,8 @@ import (
 const maxProofs = 4096
 
 // Proofs accepts each proof once in this process. It remembers ids for as long as Verify accepts their proofs. The zero
-// value is ready for use. It is safe for concurrent use.
+// value is ready for use. It is safe for concurrent use. It is no cache.Expiring, which would evict an id while its
+// proof could be used again.
 type Proofs struct {
 	mu        sync.Mutex
 	byCluster map[string]map[string]time.Time // by cluster and id: when the proof expires

@@ -226,9 +226,9 @@ func (h *history) arrived(when string) {
 	}
 }
 
-// TestFleetOfOneGrows: an informer must not lose or repeat an event when a second cluster joins. No version may become
-// smaller.
-func TestFleetOfOneGrows(t *testing.T) {
+// TestFleetOfOneGrowsOnRealClusters: an informer must not lose or repeat an event when a second cluster joins. No
+// version may become smaller.
+func TestFleetOfOneGrowsOnRealClusters(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	recorded := &seen{data: map[string][]string{}, versions: map[string]string{}}

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -179,6 +181,17 @@ const (
 	// It is absent otherwise.
 	AgentCredentialReused = "AgentCredentialReused"
 )
+
+// Decode returns the Cluster that the object store has under key, which starts with Prefix. Its name is that of the
+// key.
+func Decode(key string, value []byte) (*Cluster, error) {
+	c := &Cluster{}
+	if err := json.Unmarshal(value, c); err != nil {
+		return nil, fmt.Errorf("read %s: %w", key, err)
+	}
+	c.Name = strings.TrimPrefix(key, Prefix)
+	return c, nil
+}
 
 // NewSecretName returns a name for a new secret of a cluster. suffix makes it unique.
 func NewSecretName(cluster, suffix string) string { return "clusters/" + cluster + "." + suffix }

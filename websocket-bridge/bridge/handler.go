@@ -1,8 +1,9 @@
-package server
+package bridge
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"time"
@@ -10,11 +11,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/assembly/apiconfig"
 	"github.com/clusterpass/clusterpass/shared/assembly/fleetconfig"
-	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/gateway"
-	"github.com/clusterpass/clusterpass/shared/health"
 	"github.com/clusterpass/clusterpass/shared/identity"
-	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
@@ -49,19 +47,13 @@ func (b *Bridge) NewHandler(ctx context.Context, p *assembly.Parts, cfg HandlerC
 	}
 	members := p.NewMembers(h.Agents)
 	h.onClose(members.Close)
-	signer, err := cfg.API.OpenSigner(ctx)
+	api, err := cfg.API.Open(ctx, p, members, cfg.Fleet, false)
 	if err != nil {
 		return nil, err
 	}
-	api, err := cfg.API.NewAPI(p, apiconfig.Dependencies{
-		Members: members, Signer: signer, ControlPlane: cfg.Fleet.ControlPlane,
-	})
-	if err != nil {
-		return nil, err
-	}
-	api.PublishKeys(ctx)
+	api.Server.PublishKeys(ctx)
 	gw, err := p.NewGateway(ctx, assembly.Options{
-		Peer: cfg.Peer, Members: members, Fleet: cfg.Fleet.NewFleet(p, members), API: api, Streams: b, Admission: b,
+		Peer: cfg.Peer, Members: members, Fleet: api.Fleet, API: api.Server, Streams: b, Admission: b,
 		Source: b.limits.Source, Recheck: b.limits.Recheck,
 	})
 	if err != nil {
@@ -72,7 +64,7 @@ func (b *Bridge) NewHandler(ctx context.Context, p *assembly.Parts, cfg HandlerC
 	b.CountCaches(gw.CacheStats)
 	h.Agents.RecordTo(gw.AuditLog())
 	h.Handler = h.Agents.Handler(gw)
-	h.startBackground(ctx, b, p, members, signer)
+	h.startBackground(ctx, b, p.Log, api)
 	return h, nil
 }
 
@@ -91,20 +83,16 @@ func (h *Handler) openAgents(ctx context.Context, b *Bridge, p *assembly.Parts, 
 	return nil
 }
 
-func (h *Handler) startBackground(
-	ctx context.Context, b *Bridge, p *assembly.Parts, members *cluster.Members, signer passes.Signer,
-) {
-	issuer := &passes.Issuer{Objects: p.Stores.Objects, Secrets: p.Stores.Secrets, Signer: signer}
+func (h *Handler) startBackground(ctx context.Context, b *Bridge, log *slog.Logger, api *apiconfig.API) {
 	h.onClose(background(ctx, func(ctx context.Context) {
-		issuer.Maintain(ctx, func(err error) {
-			p.Log.Warn("keys cannot be published now, or expired passes deleted", "error", err.Error())
+		api.Issuer.Maintain(ctx, func(err error) {
+			log.Warn("keys cannot be published now, or expired passes deleted", "error", err.Error())
 		})
 	}))
 	if b.limits.ProbeInterval == 0 {
 		return
 	}
-	prober := &health.Prober{Objects: p.Stores.Objects, Members: members, Log: p.Log}
-	h.onClose(background(ctx, func(ctx context.Context) { prober.Run(ctx, b.limits.ProbeInterval) }))
+	h.onClose(background(ctx, func(ctx context.Context) { api.Prober.Run(ctx, b.limits.ProbeInterval) }))
 }
 
 func (h *Handler) onClose(closer func()) {

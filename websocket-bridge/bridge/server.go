@@ -1,5 +1,5 @@
-// Package server is the bridge. It runs the handlers of all functions without a function's limits, and serves streams.
-package server
+// Package bridge runs the handlers of all functions without a function's limits, and serves streams.
+package bridge
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package server
+package bridge
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/cache"
-	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
@@ -29,10 +28,8 @@ func (p Private) newAgents(b *Bridge, parts *assembly.Parts) *agentserver.Agents
 		return stats
 	})
 	return agentserver.New(agentserver.Config{
-		Issuer: &passes.Issuer{
-			Objects: parts.Stores.Objects, Secrets: parts.Stores.Secrets, URL: string(parts.Env.URL),
-		},
-		Keys: keys, Peers: p.Peers, Max: p.MaxAgents, Recheck: b.limits.Recheck, Log: parts.Log, Metrics: b.Metrics,
+		Issuer: parts.NewIssuer(nil), Keys: keys, Peers: p.Peers, Max: p.MaxAgents, Recheck: b.limits.Recheck,
+		Log: parts.Log, Metrics: b.Metrics,
 	})
 }
 
