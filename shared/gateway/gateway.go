@@ -189,8 +189,8 @@ func fail(w *recorder, r *http.Request, c *call, err error) {
 const maxRefused = 4 << 20
 
 // refuse writes an error. It ends the connection if the request has a body. Otherwise net/http would first read up to
-// 256 KiB of the body, however slowly they arrive. refuse reads maxRefused bytes before the connection ends: one that is
-// closed with unread bytes is reset, and the client would lose the response.
+// 256 KiB of the body, however slowly they arrive. refuse reads maxRefused bytes before the connection ends: one that
+// is closed with unread bytes is reset, and the client would lose the response.
 func refuse(w *recorder, r *http.Request, err error) {
 	w.deadlines.refuse()
 	if r.ContentLength == 0 {

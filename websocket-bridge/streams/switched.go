@@ -160,8 +160,8 @@ func (c *wsConn) endWithCloseFrame(why *status.Error) {
 // goingAway means that the server ends the connection (RFC 6455, section 7.4.1).
 var goingAway = []byte{1001 >> 8, 1001 & 0xff}
 
-// writeClose sends the close frame, unless the last frame is the member's own. It cancels the stream after closeTimeout.
-// c.mu must be locked, and closeSent set.
+// writeClose sends the close frame, unless the last frame is the member's own. It cancels the stream after
+// closeTimeout. c.mu must be locked, and closeSent set.
 func (c *wsConn) writeClose() {
 	if c.out.Opcode() != frames.Close {
 		message := c.ending.Message
