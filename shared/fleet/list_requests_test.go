@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,7 +15,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
@@ -305,15 +308,61 @@ func TestFleetGzip(t *testing.T) {
 		_, _ = io.WriteString(zw, podList("10", "x/zipped"))
 		_ = zw.Close()
 	}
-	h, _ := newFleet(t, gatewaytest.Options{}, zipped, zipped)
+	h, members := newFleet(t, gatewaytest.Options{}, zipped)
+	remote := bytes.ReplaceAll(members[0].Kubeconfig(`{token: t}`), []byte("//127.0.0.1"), []byte("//localhost"))
+	h.AddCluster("b", bytes.Replace(remote, []byte(`"cluster":{"server"`), []byte(`"cluster":{"tls-server-name":"127.0.0.1","server"`), 1))
 	l, resp := h.list("/fleet/api/v1/pods", http.Header{"Accept-Encoding": {"gzip"}})
-	if l.names() != "zipped@a zipped@b" || resp.Header.Get("Content-Encoding") != "" {
+	if l.names() != "plain@a zipped@b" || resp.Header.Get("Content-Encoding") != "" {
 		t.Errorf("%q, %v", l.names(), resp.Header)
 	}
 	if l, _ := h.list("/fleet/api/v1/pods", http.Header{"Accept-Encoding": {"identity"}}); l.names() != "plain@a plain@b" {
 		t.Errorf("%q", l.names())
 	}
 }
+
+// TestFleetGzipToRemoteClients fails if a client on a slow line waits longer than at the cluster itself.
+func TestFleetGzipToRemoteClients(t *testing.T) {
+	one := `{"metadata":{"namespace":"x","name":"NAME","annotations":{"a":"` + strings.Repeat("a", 1000) + `"}}},`
+	large := strings.TrimSuffix(strings.Repeat(one, 2*minCompressed/len(one)), ",")
+	h, _ := newFleet(t, gatewaytest.Options{Configure: func(c *gateway.Config) { c.Source = limits.ForwardedSource }},
+		func(w http.ResponseWriter, r *http.Request) {
+			items := large
+			if r.URL.Query().Get("limit") == "1" {
+				items = strings.TrimSuffix(one, ",")
+			}
+			respond(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`+items+`]}`)(w, r)
+		})
+	for name, tc := range map[string]struct {
+		path, source, accepted, want string
+	}{
+		"large":           {"/fleet/api/v1/pods", "203.0.113.9", "gzip", "gzip"},
+		"small":           {"/fleet/api/v1/pods?limit=1", "203.0.113.9", "gzip", ""},
+		"refused":         {"/fleet/api/v1/pods", "203.0.113.9", "identity", ""},
+		"refused by q":    {"/fleet/api/v1/pods", "203.0.113.9", "gzip;q=0", ""},
+		"on this machine": {"/fleet/api/v1/pods", "127.0.0.1", "gzip", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resp := h.Do("GET", tc.path, http.Header{"X-Forwarded-For": {tc.source}, "Accept-Encoding": {tc.accepted}}, "")
+			if got := resp.Header.Get("Content-Encoding"); resp.StatusCode != 200 || got != tc.want {
+				t.Fatalf("%s with encoding %q, want %q", resp.Status, got, tc.want)
+			}
+			body := io.Reader(resp.Body)
+			if tc.want == "gzip" {
+				var err error
+				if body, err = gzip.NewReader(body); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var l struct{ Items []struct{} }
+			if err := json.NewDecoder(body).Decode(&l); err != nil || len(l.Items) == 0 {
+				t.Error(len(l.Items), err)
+			}
+		})
+	}
+}
+
+// minCompressed is the size from which lists are compressed.
+const minCompressed = 128 << 10
 
 // TestFleetTables fails if kubectl get prints cells of clusters with different columns under the wrong columns.
 func TestFleetTables(t *testing.T) {

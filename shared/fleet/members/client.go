@@ -13,6 +13,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -73,6 +74,9 @@ func (c *Client) WithoutCancel() *Client {
 	return c.WithRequest(c.caller.Request.WithContext(context.WithoutCancel(c.Context())))
 }
 
+// Request returns the caller's request.
+func (c *Client) Request() *http.Request { return c.caller.Request }
+
 // Context returns the context of the caller's request.
 func (c *Client) Context() context.Context { return c.caller.Request.Context() }
 
@@ -116,6 +120,9 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 		return a
 	}
 	req := c.request(ctx, call)
+	if limits.IsLoopbackHost(m.Server.Hostname()) {
+		req.Header.Set("Accept-Encoding", "identity") // on this machine, decompression would cost more than it saves
+	}
 	a.Response, a.Err = forward.Open(req, forward.Call{ //nolint:bodyclose // the reader or the code above closes it
 		Request: route.NewRequest(req.Method, c.RouteTo(t.Name, call.Path), call.Query.Encode(), req.Header),
 		User:    c.caller.User, Member: m, Renewer: c.cfg.Members,
