@@ -309,8 +309,8 @@ func TestFleetGzip(t *testing.T) {
 		_ = zw.Close()
 	}
 	h, members := newFleet(t, gatewaytest.Options{}, zipped)
-	remote := bytes.ReplaceAll(members[0].Kubeconfig(`{token: t}`), []byte("//127.0.0.1"), []byte("//localhost"))
-	h.AddCluster("b", bytes.Replace(remote, []byte(`"cluster":{"server"`), []byte(`"cluster":{"tls-server-name":"127.0.0.1","server"`), 1))
+	remote := strings.NewReplacer("//127.0.0.1", "//localhost", `"server":`, `"tls-server-name":"127.0.0.1","server":`)
+	h.AddCluster("b", []byte(remote.Replace(string(members[0].Kubeconfig(`{token: t}`)))))
 	l, resp := h.list("/fleet/api/v1/pods", http.Header{"Accept-Encoding": {"gzip"}})
 	if l.names() != "plain@a zipped@b" || resp.Header.Get("Content-Encoding") != "" {
 		t.Errorf("%q, %v", l.names(), resp.Header)
