@@ -56,14 +56,14 @@ func parseDiscovery(cluster string, doc []byte) ([]memberGroup, *members.Failure
 	return list.Items, nil
 }
 
-// uniter builds a union of discovery. The votes of members decide the kind and scope of a resource, and the order, since
-// clients use the first version and resource. On a tie, the member that was added first decides.
+// uniter builds a union of discovery. The votes of members decide the kind and scope of a resource, and the order,
+// since clients use the first version and resource. On a tie, the member that was added first decides.
 type uniter struct{ all node }
 
 // node is a group, a version of a group, or a resource of a version.
 type node struct {
 	name     string
-	votes    int // of the members that have it
+	votes    int // sum over the members that have it
 	last     int // the member that voted last
 	children []*node
 	at       map[string]*node
