@@ -1,7 +1,6 @@
 // Package fleet answers requests for many clusters as if they were one.
 //
-// Fleet.Do sends a request, as the caller, to each cluster that a ResourceRegistry selects and the caller may call. It
-// dispatches to the packages below it:
+// Fleet.Do calls, as the caller, the clusters that a request covers. It dispatches to the packages below it:
 //
 //   - request parses the request, and selection decides which clusters it covers.
 //   - list, watch, object and discovery answer it.
@@ -51,14 +50,14 @@ type Config struct {
 	Access       selection.Access
 	Freshness    time.Duration // maximum age of clusters and registries; 0 reads them for every request
 	ControlPlane string        // serves the kinds that no registry covers; "" for none
-	Deadline     time.Duration // until the response to a read begins; 0 means 10 s
+	Deadline     time.Duration // for a read in a cluster, or for a list or watch to begin; 0 means 10 s
 	BareWrites   BareWrites    // "" means BareWhole
 	Log          *slog.Logger  // nil means slog.Default()
 }
 
 const defaultDeadline = 10 * time.Second
 
-// Fleet answers requests for the fleet. It is safe for concurrent use. Its goroutines end with the requests.
+// Fleet answers requests for the fleet. It is safe for concurrent use.
 type Fleet struct {
 	bareWrites BareWrites
 	members    *members.Pool

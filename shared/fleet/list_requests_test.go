@@ -192,7 +192,7 @@ func TestFleetReadsDoNotWaitForHangingCluster(t *testing.T) {
 			t.Errorf("%s %s: %d %s; want %d %s", method, path, resp.StatusCode, got, code, want)
 		}
 	}
-	const elsewhere, slow = "did not respond in time", "did not answer within"
+	const elsewhere, slow = "did not respond within 2s", "did not answer within"
 	const out = `to select the one that was found, use the name one@a`
 	hangs.Store(true)
 	send(t, "GET", "", nil, 200, slow) // the owner is not yet known

@@ -305,11 +305,11 @@ func TestFleetFailedDiscovery(t *testing.T) {
 	}
 }
 
-// TestFleetDiscoveryLiar fails if the first registered member overrides the discovery of the majority.
+// TestFleetDiscoveryLiar fails if one member overrides the discovery of the majority.
 func TestFleetDiscoveryLiar(t *testing.T) {
-	discovers := func(groups string) http.HandlerFunc {
+	discovers := func(core, groups string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			items := ""
+			items := core
 			if r.URL.Path == "/apis" {
 				items = groups
 			}
@@ -320,22 +320,30 @@ func TestFleetDiscoveryLiar(t *testing.T) {
 		return fmt.Sprintf(`{"resource":"gateways","responseKind":{"group":"x.io","version":"v1","kind":%q},"scope":%q,`+
 			`"verbs":["get"]}`, kind, scope)
 	}
-	honest := `{"metadata":{"name":"x.io"},"versions":[{"version":"v1","resources":[` +
-		resource("Gateway", "Namespaced") + `]}]}`
+	honest := discovers("", `{"metadata":{"name":"x.io"},"versions":[{"version":"v1","resources":[`+
+		resource("Gateway", "Namespaced")+`]}]}`)
 	evil := resource("Evil", "Cluster")
 	lie := `{"metadata":{"name":"evil.io"},"versions":[{"version":"v1","resources":[` + evil + `]}]},` +
 		`{"metadata":{"name":"x.io"},"versions":[{"version":"v9","resources":[` + evil + `]},` +
 		`{"version":"v1","resources":[` + evil + `]}]}`
-	h, _ := newFleet(t, gatewaytest.Options{}, discovers(lie), discovers(honest), discovers(honest))
-	h.AddRegistry("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"*","kind":"*"}]}`)
-	text, _ := h.DoText("GET", "/fleet/apis", nil, "")
-	if x, evil := strings.Index(text, `"name":"x.io"`), strings.Index(text, `"name":"evil.io"`); x < 0 || evil < x ||
-		!strings.Contains(text, `"preferredVersion":{"groupVersion":"x.io/v1"`) {
-		t.Errorf("the groups are %s", text)
-	}
-	if text, _ := h.DoText("GET", "/fleet/apis/x.io/v1", nil, ""); !strings.Contains(text, `"namespaced":true`) ||
-		!strings.Contains(text, `"kind":"Gateway"`) || strings.Contains(text, "Evil") {
-		t.Errorf("the resources are %s", text)
+	for name, handlers := range map[string][]http.HandlerFunc{
+		"the first member":                      {discovers("", lie), honest, honest},
+		"the last member, in /api and in /apis": {honest, honest, discovers(lie, lie)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := newFleet(t, gatewaytest.Options{}, handlers...)
+			h.AddRegistry("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"*","kind":"*"}]}`)
+			text, _ := h.DoText("GET", "/fleet/apis", nil, "")
+			x, evil := strings.Index(text, `"name":"x.io"`), strings.Index(text, `"name":"evil.io"`)
+			if x < 0 || evil < x || !strings.Contains(text, `"preferredVersion":{"groupVersion":"x.io/v1"`) {
+				t.Errorf("the groups are %s", text)
+			}
+			text, _ = h.DoText("GET", "/fleet/apis/x.io/v1", nil, "")
+			if !strings.Contains(text, `"namespaced":true`) || !strings.Contains(text, `"kind":"Gateway"`) ||
+				strings.Contains(text, "Evil") {
+				t.Errorf("the resources are %s", text)
+			}
+		})
 	}
 }
 

@@ -176,6 +176,43 @@ func TestFleetWatchCutInADifference(t *testing.T) {
 	}
 }
 
+// TestFleetWatchDifferenceOfRows fails if a watch of rows without objects ends with 410 when its history is gone.
+func TestFleetWatchDifferenceOfRows(t *testing.T) {
+	table := func(r *http.Request, version, podVersion string) string {
+		object := "null"
+		if r.URL.Query().Get("includeObject") != "None" {
+			object = `{"metadata":{"name":"aa","namespace":"x","uid":"u","resourceVersion":"` + podVersion + `"}}`
+		}
+		return `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"` + version +
+			`"},"columnDefinitions":[{"name":"Name"}],"rows":[{"cells":["aa"],"object":` + object + `}]}`
+	}
+	idle := func(flush func(string), r *http.Request) {
+		flush("")
+		<-r.Context().Done()
+	}
+	var watched atomic.Bool
+	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), r *http.Request) {
+		if !watched.Load() || r.URL.Query().Get("resourceVersionMatch") == "Exact" {
+			flush(table(r, "5", "4"))
+		} else {
+			flush(table(r, "950", "900"))
+		}
+	}, func(flush func(string), r *http.Request) {
+		if watched.Swap(true) {
+			idle(flush, r)
+		}
+		flush(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
+			`"reason":"Expired","code":410}}` + "\n")
+	}), serveWatch(func(flush func(string), _ *http.Request) { flush(podList("7")) }, idle))
+	rows := http.Header{"Accept": {"application/json;as=Table;g=meta.k8s.io;v=v1"}}
+	lines := bufio.NewReader(h.Do("GET", "/fleet/api/v1/pods?watch=1&includeObject=None", rows, "").Body)
+	for _, want := range []string{"ADDED", "MODIFIED"} {
+		if e := nextEvent(t, lines); e.Type != want {
+			t.Fatalf("%+v, want %s", e, want)
+		}
+	}
+}
+
 // TestFleetWatchOfOtherLists has a cluster without history, whose lists have other versions than requested. It fails if
 // the client keeps an object that is gone, or gets a version earlier than its own.
 func TestFleetWatchOfOtherLists(t *testing.T) {

@@ -3,8 +3,8 @@
 // A Handler answers one request. Caches keep the results of one caller for that caller.
 //
 // Invariants:
-//   - One member cannot change what others have. The most frequent description of a resource wins. On a tie, that of
-//     the first registered cluster does.
+//   - The most frequent kind and scope of a resource win, or on a tie those of the cluster that was registered first.
+//     The vote of the control-plane cluster outweighs all others.
 //   - A member that fails costs a warning. A strict request fails instead.
 //   - Documents of members are bounded in size and in the number of their values before they are decoded.
 package discovery

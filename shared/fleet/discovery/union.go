@@ -88,18 +88,23 @@ func (h *Handler) readUnion(allowed []members.Entry) (*cachedUnion, error) {
 		for _, e := range d.failed {
 			fail(e)
 		}
-		for _, i := range d.good {
-			groups, e := parseDiscovery(allowed[i].Name, d.bodies[i])
+	}
+	for i, c := range allowed {
+		votes := 1
+		if c.Name == h.Selector.ControlPlane() {
+			votes = len(allowed)
+		}
+		for _, d := range answers { // a member votes once, although a group may be in both of its documents
+			if !slices.Contains(d.good, i) {
+				continue
+			}
+			groups, e := parseDiscovery(c.Name, d.bodies[i])
 			if e != nil {
 				fail(e)
 				continue
 			}
-			votes := 1
-			if allowed[i].Name == h.Selector.ControlPlane() {
-				votes = len(allowed)
-			}
 			for _, g := range groups {
-				u.add(i, votes, g, h.isGlobal(allowed[i]))
+				u.add(i, votes, g, h.isGlobal(c))
 			}
 		}
 	}

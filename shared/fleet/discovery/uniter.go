@@ -29,7 +29,7 @@ type memberGroup struct {
 
 type memberVersion struct {
 	Version   string                              `json:"version"`
-	Resources []*discoveryv2.APIResourceDiscovery `json:"resources"` // nil for null
+	Resources []*discoveryv2.APIResourceDiscovery `json:"resources"` // an element may be nil, for null
 }
 
 // maxDiscovered limits the values in one member's document, since each may need 160 bytes.
@@ -56,14 +56,14 @@ func parseDiscovery(cluster string, doc []byte) ([]memberGroup, *members.Failure
 	return list.Items, nil
 }
 
-// uniter builds a union of discovery in which most members decide, or on a tie the first that was added. They decide
-// the kind and scope of a resource, and the order, since clients use the first version and resource.
+// uniter builds a union of discovery. The votes of members decide the kind and scope of a resource, and the order,
+// since clients use the first version and resource. On a tie, the member that was added first decides.
 type uniter struct{ all node }
 
 // node is a group, a version of a group, or a resource of a version.
 type node struct {
 	name     string
-	votes    int // of members that have it
+	votes    int // sum over the members that have it
 	last     int // the member that voted last
 	children []*node
 	at       map[string]*node

@@ -14,7 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// pageConcurrency limits the members that a page after the first calls. The page ends with the last of them.
+// pageConcurrency limits the members that a page after the first calls. Such a page may end before its limit.
 const pageConcurrency = 4
 
 // page is a list, or a page of one.
@@ -25,8 +25,8 @@ type page struct {
 	limit       int              // number of objects; 0 for all
 	memberToken string           // the single member's own continue token; "" for none
 	token       *cursor.Token    // nil on the first page
-	targets     []members.Target // those that this page calls
-	later       []members.Target // those that are left for later pages
+	targets     []members.Target // called for this page
+	later       []members.Target // left for later pages
 	version     cursor.Version
 }
 
@@ -128,7 +128,7 @@ func (p *page) call(t members.Target, accept string) (members.Call, error) {
 		query.Set("continue", p.memberToken)
 	}
 	limit := p.limit
-	if own, ok := p.version[t.ID]; ok { // a list that began before
+	if own, ok := p.version[t.ID]; ok { // a later page, or an exact version
 		query.Set("resourceVersion", own)
 		query.Set("resourceVersionMatch", "Exact")
 		if p.token != nil && t.ID == p.token.Next {
@@ -164,7 +164,7 @@ func (p *page) call(t members.Target, accept string) (members.Call, error) {
 	}, nil
 }
 
-// path changes query if the rows of several namespaces are to be filtered.
+// path returns the path of the list at a member. It changes query if rows are to be filtered by namespace.
 func (p *page) path(t members.Target, query url.Values) string {
 	path := p.req.Route.Path
 	if t.Scope.All || p.req.Resource.Namespace != "" {

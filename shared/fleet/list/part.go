@@ -15,9 +15,9 @@ import (
 type part struct {
 	*members.Answer
 	*merge.Source
-	namespaces []string // that the answer has; nil for all
+	namespaces []string // the answer has objects of these; nil for all
 	token      string   // the continue token that the member received
-	skip       int      // number of its first objects, which pages before had
+	skip       int      // number of its first objects, which earlier pages had
 	transform  func(dst []byte, object merge.Object) ([]byte, error)
 	namespace  func() string // namespace of the object that transform appended last
 }
@@ -35,7 +35,7 @@ func (p *page) newPart(a *members.Answer, s *merge.Source) *part {
 	return one
 }
 
-// next returns the part's next object that no page had before.
+// next returns the part's next object that no earlier page had.
 func (one *part) next() (merge.Object, error) {
 	for {
 		v, err := one.Next()
@@ -45,7 +45,7 @@ func (one *part) next() (merge.Object, error) {
 	}
 }
 
-// dropOtherForms removes parts with another form than most, or another kind. An aggregated API may lack Tables.
+// dropOtherForms removes parts whose form or kind differs from that of the majority. An aggregated API may lack Tables.
 func dropOtherForms(parts []*part, failures []*members.Failure) ([]*part, []*members.Failure) {
 	if len(parts) == 0 {
 		return nil, failures
@@ -83,8 +83,8 @@ func form(one *part) string {
 	return cmp.Or(one.Kind, "list") + " of " + one.APIVersion
 }
 
-// dropUnversioned removes parts that lack a required version. Pages require versions, and so does a request with a
-// version for the member. If no member has a version, the list has no pages.
+// dropUnversioned removes parts that lack a required version. Pages require versions, and so does a list at an exact
+// version. If no member has a version, the list has no pages.
 func (p *page) dropUnversioned(parts []*part, failures []*members.Failure) ([]*part, []*members.Failure) {
 	isUnversioned := func(one *part) bool {
 		return one.Metadata() != nil && !cursor.ValidOwn(one.Metadata().ResourceVersion)
@@ -99,12 +99,13 @@ func (p *page) dropUnversioned(parts []*part, failures []*members.Failure) ([]*p
 			continue
 		}
 		failures = append(failures, members.NewFailure(one.Name, http.StatusBadGateway, nil,
-			"cluster %q lists without a resourceVersion, so its list has no pages", one.Name))
+			"cluster %q lists without a resourceVersion, which pages and resourceVersionMatch=Exact need", one.Name))
 	}
 	return out, failures
 }
 
-// columnsOf returns the most frequent columns first. On a tie, those of the first registered cluster come first.
+// columnsOf returns the columns of all parts, the most frequent first. On a tie, those of the first registered cluster
+// come first.
 func columnsOf(parts []*part) [][]merge.Column {
 	parts = slices.Clone(parts)
 	names, votes := map[*part]string{}, map[string]int{}

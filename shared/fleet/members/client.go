@@ -22,7 +22,7 @@ import (
 type Target struct {
 	Entry
 	Scope       registry.Scope
-	Unavailable *Failure // why the coverage is not known, or nil; the cluster then fails without a call
+	Unavailable *Failure // if not nil, each call fails with it, because the coverage is not known
 }
 
 // Names returns the names of targets.
@@ -173,7 +173,8 @@ func (c *Client) Fail(ctx context.Context, cluster string, err error) error {
 		return NewFailure(cluster, http.StatusGatewayTimeout, err, "cluster %q %v", cluster, late)
 	case errors.Is(context.Cause(ctx), ErrFoundElsewhere):
 		return NewFailure(cluster, http.StatusGatewayTimeout, err,
-			"cluster %q did not respond in time: the object was found in the cluster that had it last", cluster)
+			"cluster %q did not respond within %v after the object was found in the cluster that had it last", cluster,
+			GracePeriod)
 	case errors.As(err, &own):
 		return &Failure{Cluster: cluster, Code: own.Code(), Message: own.Message, Err: err}
 	default:
@@ -200,6 +201,6 @@ func (c *Client) ListMetadata(ctx context.Context, t Target, call Call) (m merge
 	return m, n, a
 }
 
-// IsSingle reports whether a request covers one cluster alone, whose own resourceVersions the response then has. A
-// cluster that is down counts, so that their form does not change when it returns.
+// IsSingle reports whether a request covers one cluster alone. The response then has that cluster's own
+// resourceVersions. Clusters that are down count, because resourceVersions must not change their form when one returns.
 func IsSingle(targets []Target) bool { return len(targets) == 1 }

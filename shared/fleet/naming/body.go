@@ -67,11 +67,11 @@ func Parse(references *References, contentType string, data []byte) (*Body, erro
 
 type content struct {
 	value  any       // map[string]any, or []any of a JSON patch; nil without a body
-	binary *protobuf // nil for other content types; value then has the fields that are rewritten
+	binary *protobuf // nil for other content types; if not nil, value has only kind and metadata
 	yaml   bool      // the member reads the body as YAML
 }
 
-// duplicates returns an error for each field that an object in the body has twice. The texts are kube-apiserver's.
+// duplicates returns kube-apiserver's errors for the fields that an object in the body has twice.
 func (c *content) duplicates(body []byte) []error {
 	switch {
 	case c.value == nil, c.binary != nil:
@@ -159,7 +159,7 @@ func (b *Body) ReferencedClusters(known func(cluster string) bool) (clusters []s
 	return clusters
 }
 
-// Duplicates returns an error for each duplicate field of a body that is rewritten. Members find those of others.
+// Duplicates returns errors for the duplicate fields of a body that is rewritten. In any other body, members find them.
 func (b *Body) Duplicates() []error { return b.duplicates }
 
 // Bytes returns the received body. Callers must not change it.
@@ -179,7 +179,7 @@ func (b *Body) ReferenceToOtherCluster(cluster string, known func(cluster string
 	return "", "", ""
 }
 
-// DecodeSize returns the number of bytes that ForMember decodes. It is 0 if ForMember returns the received bytes.
+// DecodeSize returns the number of bytes that ForMember decodes. It is 0 if no member needs a rewrite.
 func (b *Body) DecodeSize() int {
 	if b.isUnchanged {
 		return 0
@@ -188,7 +188,7 @@ func (b *Body) DecodeSize() int {
 }
 
 // ForMember returns the body for the member with that name and id, with its own names and versions and without the
-// source annotation. It decodes the received bytes for each call. If no member needs a rewrite, it returns them.
+// source annotation. Each call decodes the received bytes, unless no member needs a rewrite.
 func (b *Body) ForMember(cluster string, id uint64) ([]byte, error) {
 	if b.isUnchanged {
 		return b.original, nil

@@ -2,7 +2,7 @@
 //
 //   - Body rewrites a request's body for a member, with the member's own names and resourceVersions.
 //   - Answer rewrites a member's object for the client, with the names that the client uses.
-//   - Reference lists the fields that name other objects. No other field is rewritten.
+//   - A Reference is a field that names an object. Body and Answer rewrite these fields.
 //
 // Numbers keep their text. A body that needs no rewrite stays byte for byte.
 package naming
@@ -20,7 +20,7 @@ import (
 // PlacementAnnotation names the cluster in which to create an object.
 const PlacementAnnotation = "clusterpass.io/cluster"
 
-// ClusterLabel is the key by which a label selector selects clusters. No object has this label.
+// ClusterLabel is the key by which a label selector selects clusters. Objects need no such label.
 const ClusterLabel = PlacementAnnotation
 
 // Split separates name@cluster at the last @. ok is false unless known reports a cluster of that name.

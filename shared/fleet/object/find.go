@@ -16,7 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// match is the member that has an object, with its answer. The answer has only a Target if the member was not called.
+// match is a member that has an object, with its answer. The answer has only a Target if the member was not called.
 type match struct {
 	*members.Answer
 	body []byte
@@ -27,8 +27,8 @@ type finder struct {
 	req    *request.Request
 }
 
-// find returns the answer of the only target that has the object. If none has it, match is nil and the failures explain
-// why. Otherwise, the failures are those of members that may have it, too.
+// find returns the answer of a target that has the object. Several are an error, except for ChecksNamespace. If none
+// has it, match is nil and the failures explain why. Otherwise, the failures are of members that may have it, too.
 func (f *finder) find(targets []members.Target, call func(t members.Target) (members.Call, error)) (
 	*match, []*members.Failure, error,
 ) {
@@ -124,7 +124,7 @@ func (f *finder) namesObject(e *members.Failure) bool {
 	return e.Status != nil && e.Status.Details != nil && e.Status.Details.Name == f.req.Resource.Name
 }
 
-// ambiguous returns no conflict for a server-side apply, which kubectl would explain as one of field managers.
+// ambiguous returns no 409 for a server-side apply, because kubectl would explain it as a conflict of field managers.
 func (f *finder) ambiguous(of []*members.Answer) error {
 	reason := status.Ambiguous
 	if isApply(f.req.Header.Get("Content-Type")) {

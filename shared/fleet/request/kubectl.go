@@ -11,10 +11,9 @@ const (
 	commandReconcile = "kubectl auth reconcile" // checks that a namespace exists, before it creates a role
 )
 
-// showsManifest has the commands whose patches have the manifest's annotations, unless the stored object has the same.
 var showsManifest = map[string]bool{CommandApply: true, "kubectl diff": true}
 
-// ShowsManifest reports whether a command's patches have the annotations of the manifest that the object lacks.
+// ShowsManifest reports whether a command's patches have those annotations of its manifest that the object lacks.
 func ShowsManifest(command string) bool { return showsManifest[command] }
 
 // Command returns the command of kubectl that sends the request, "" for other clients.

@@ -44,7 +44,7 @@ func (r *Request) SplitNames(clusters Clusters) (*Request, error) {
 	case err != nil:
 		return nil, badRequest("the field selector cannot be understood: %w", err)
 	case cluster != "" && cluster != cmp.Or(named, cluster):
-		return nil, badRequest("the call names cluster %q, its field selector %q", named, cluster)
+		return nil, badRequest("the request names cluster %q, its field selector %q", named, cluster)
 	case cluster != "":
 		out.Cluster, out.query = cluster, r.Query()
 		out.query.Set("fieldSelector", selector)

@@ -75,8 +75,8 @@ func parseClusters(lists []string) ([]string, error) {
 	return clusters, nil
 }
 
-// splitLabelSelector removes the clusters that the label selector names. A single one counts as that of name@cluster,
-// so that kubectl's next requests have qualified names.
+// splitLabelSelector moves the clusters of the label selector into Clusters. A single one also becomes Cluster, as that
+// of name@cluster does, so that kubectl's next requests have qualified names.
 func (r *Request) splitLabelSelector() error {
 	selector, clusters, err := naming.RewriteLabelSelector(r.query.Get("labelSelector"))
 	if err != nil || clusters == nil {

@@ -67,7 +67,7 @@ func (r *Request) Query() url.Values {
 // Param returns the first value of a parameter for members, or "".
 func (r *Request) Param(name string) string { return r.query.Get(name) }
 
-// HasParam reports whether the client sent a parameter for members.
+// HasParam reports whether a parameter for members is set.
 func (r *Request) HasParam(name string) bool { return r.query.Has(name) }
 
 // WithQuery returns a copy with other parameters for members. RawQuery stays.
@@ -116,7 +116,7 @@ func (r *Request) ObjectKey() members.Digest {
 	return members.DigestOf(r.CallerDigest(), res.APIGroup, res.Resource, res.Namespace, res.Name)
 }
 
-// IsRead reports whether the request changes nothing, opens no stream and is not strict.
+// IsRead reports whether the request changes nothing, upgrades no connection, uses no proxy and is not strict.
 func (r *Request) IsRead() bool {
 	return !r.Strict && !r.IsWrite() && len(r.Header["Upgrade"]) == 0 && r.Resource.Verb != "proxy"
 }
@@ -124,7 +124,7 @@ func (r *Request) IsRead() bool {
 // IsWrite reports whether the method may change objects.
 func (r *Request) IsWrite() bool { return !route.IsRead(r.Method) }
 
-// ForeignVersion returns the error for a resourceVersion of one cluster in a request that covers several.
+// ForeignVersion returns the error for a resourceVersion that is not one of the fleet's.
 func ForeignVersion(v string) error {
 	return status.New(status.Expired, "", "the resourceVersion %.64q is not one of the fleet's: list again", v)
 }

@@ -11,7 +11,7 @@ import (
 // Commands of kubectl that need other names in answers.
 const (
 	commandDelete   = "kubectl delete"
-	commandDescribe = "kubectl describe" // reads what is in the namespace of an object
+	commandDescribe = "kubectl describe" // reads an object, and then others in its namespace
 )
 
 // findsPods has the commands that list the pods that an object's selector matches.

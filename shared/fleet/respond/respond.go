@@ -39,7 +39,7 @@ func setHeader(h http.Header, contentType string) {
 }
 
 // Failure passes a member's Status to the client, and returns the error for the log. Without a Status, it writes
-// nothing and returns the client's error.
+// nothing and returns the error for the client.
 func Failure(w http.ResponseWriter, e *members.Failure, answer *naming.Answer) error {
 	if e.Raw == nil {
 		return members.Summary([]*members.Failure{e})

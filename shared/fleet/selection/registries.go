@@ -15,26 +15,26 @@ import (
 // TargetsAmong returns those of allowed that the request covers; nil if it is for the control-plane cluster alone.
 func (s *Selector) TargetsAmong(ctx context.Context, allowed []members.Entry) ([]members.Target, error) {
 	kind := s.req.Kind()
-	out, err := s.selectByRegistry(ctx, allowed, kind)
+	out, err := s.selectCovered(ctx, allowed, kind)
 	if err != nil {
 		return nil, err
 	}
-	hasNamespaceScoped := len(out) > 0
-	if out, err = s.dropNamespaceScoped(ctx, out, kind); err != nil || len(out) > 0 {
+	isPartlyCovered := len(out) > 0 // used only if dropPartlyCovered removes all
+	if out, err = s.dropPartlyCovered(ctx, out, kind); err != nil || len(out) > 0 {
 		return out, err
 	}
 	if s.ControlPlane() != "" {
 		return nil, nil
 	}
-	return nil, s.notGlobal(kind, hasNamespaceScoped)
+	return nil, s.notGlobal(kind, isPartlyCovered)
 }
 
-func (s *Selector) notGlobal(k registry.Kind, hasNamespaceScoped bool) error {
+func (s *Selector) notGlobal(k registry.Kind, isPartlyCovered bool) error {
 	resource, needed := k.Resource+" of "+k.APIVersion, ""
 	if namespace := s.req.Resource.Namespace; namespace != "" {
 		resource += fmt.Sprintf(" in namespace %q", namespace)
 		needed = fmt.Sprintf(", without a namespace or with namespace %q,", namespace)
-	} else if hasNamespaceScoped {
+	} else if isPartlyCovered {
 		needed = ", without a namespace,"
 	}
 	return status.New(status.NotGlobal, "", "%s are not global: no ResourceRegistry of search.karmada.io/v1alpha1 "+
@@ -42,8 +42,8 @@ func (s *Selector) notGlobal(k registry.Kind, hasNamespaceScoped bool) error {
 		"the request to one cluster at /clusters/NAME%s", resource, k.APIVersion, needed, s.req.Route.Path)
 }
 
-// kinds returns the kind of a resource in each cluster of targets, and in the control-plane cluster. A read of one
-// object waits at most members.GracePeriod once the cluster that had the object last has responded.
+// kinds returns the kind of a resource in each cluster of targets, and in the control-plane cluster. Without targets,
+// it reads none. A read of one object waits at most members.GracePeriod once the cluster that had it last responds.
 func (s *Selector) kinds(ctx context.Context, targets []members.Entry, k registry.Kind) (
 	reports map[string]members.KindReport, control members.KindReport, err error,
 ) {
@@ -71,10 +71,10 @@ func (s *Selector) kinds(ctx context.Context, targets []members.Entry, k registr
 	return reports, control, err
 }
 
-// selectByRegistry returns the clusters that some ResourceRegistry covers. Registries name kinds and requests name
-// resources, so undecided clusters report their kind. A cluster whose kind differs from the control-plane cluster's is
-// not covered.
-func (s *Selector) selectByRegistry(ctx context.Context, allowed []members.Entry, k registry.Kind) (
+// selectCovered returns the clusters that some ResourceRegistry covers, or all of allowed on the route of all clusters.
+// Registries name kinds and requests name resources, so undecided clusters report their kind. If that differs from the
+// control-plane cluster's, they are not covered.
+func (s *Selector) selectCovered(ctx context.Context, allowed []members.Entry, k registry.Kind) (
 	[]members.Target, error,
 ) {
 	if s.req.Route.AllClusters {
@@ -160,9 +160,9 @@ func (s *Selector) scopeIfUnknown(c members.Entry, k registry.Kind, possible map
 	return registry.Scope{}
 }
 
-// dropNamespaceScoped removes clusters that are covered only in some namespaces from a request without a namespace.
+// dropPartlyCovered removes clusters that are covered only in some namespaces from a request without a namespace.
 // Lists and watches keep such a cluster, unless the kind is cluster-scoped in it or in the control-plane cluster.
-func (s *Selector) dropNamespaceScoped(ctx context.Context, targets []members.Target, k registry.Kind) (
+func (s *Selector) dropPartlyCovered(ctx context.Context, targets []members.Target, k registry.Kind) (
 	[]members.Target, error,
 ) {
 	isPartial := func(t members.Target) bool { return !t.Scope.All }

@@ -16,12 +16,12 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// The delay before a follower calls its member again doubles from minRejoin to maxRejoin, with jitter.
+// The delay before a follower calls its member again doubles from minRejoin to maxRejoin. Jitter at most doubles it.
 const (
 	minRejoin, maxRejoin = 200 * time.Millisecond, 30 * time.Second
 )
 
-// start runs the follower in a goroutine that ends with ctx.
+// start runs the follower in a goroutine, which ends with ctx at the latest.
 func (f *follower) start(ctx context.Context) {
 	go func() {
 		defer f.cancel()
@@ -51,7 +51,7 @@ func (f *follower) run(ctx context.Context) {
 			if f.reportStart(err) {
 				return
 			}
-			if f.single { // the versions of a difference are not those of the objects
+			if f.single { // its events have the versions of their objects, which those of a difference lack
 				err = fmt.Errorf("%w: %w", errHistoryLost, err)
 			} else {
 				err = f.relist(ctx)
@@ -116,7 +116,7 @@ func (f *follower) followOnce(ctx context.Context) error {
 	return f.read(ctx, a.Body, a.Stop)
 }
 
-// isBehind reports whether the member is before f.version. kube-apiserver would send no events until it reaches that.
+// isBehind reports whether the member is before f.version. It would send no events until it reaches that version.
 func (f *follower) isBehind(ctx context.Context) bool {
 	call := f.call(nil)
 	call.Query = url.Values{"limit": {"1"}} // any object, whatever the client selects

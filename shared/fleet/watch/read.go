@@ -20,13 +20,10 @@ import (
 // maxSilence is the time after which a silent member is called again. kube-apiserver sends a bookmark each minute.
 const maxSilence = 5 * time.Minute
 
-// list starts a list with the client's selectors. If params is not nil, rows include at least their objects' metadata.
+// list starts a list with the client's selectors.
 func (f *follower) list(ctx context.Context, params url.Values) (*listing, error) {
 	l := &listing{}
 	call := f.call(params)
-	if call.Query.Get("includeObject") == "None" && params != nil {
-		call.Query.Set("includeObject", "Metadata")
-	}
 	// A watch has the metadata of single objects. The metadata of a list has another kind.
 	accept := strings.ReplaceAll(f.accept, "as=PartialObjectMetadata;", "as=PartialObjectMetadataList;")
 	call.Header["Accept"] = []string{accept}
@@ -69,7 +66,7 @@ func (f *follower) sendInitial(ctx context.Context) error {
 		return err
 	}
 	defer l.close()
-	if m := l.Metadata(); m != nil && !cursor.ValidOwn(m.ResourceVersion) {
+	if m := l.Metadata(); m != nil && !cursor.ValidOwn(m.ResourceVersion) { // nil if it follows the objects
 		return f.unwatchable()
 	}
 	f.reportStart(nil)

@@ -15,7 +15,7 @@ import (
 // relist sends the changes since f.version if that history is gone, as after a restart of the API server. Until etcd is
 // compacted, the member can list f.version. relist reads that list and a current one side by side, and buffers neither.
 func (f *follower) relist(ctx context.Context) error {
-	then, err := f.list(ctx, url.Values{"resourceVersion": {f.version}, "resourceVersionMatch": {"Exact"}})
+	then, err := f.listComparable(ctx, url.Values{"resourceVersion": {f.version}, "resourceVersionMatch": {"Exact"}})
 	var e *members.Failure
 	if errors.As(err, &e) && (e.IsExpired() || e.Code == http.StatusBadRequest) { // some aggregated APIs lack such lists
 		return fmt.Errorf("%w: %w", errHistoryLost, err)
@@ -23,7 +23,7 @@ func (f *follower) relist(ctx context.Context) error {
 		return err
 	}
 	defer then.close()
-	now, err := f.list(ctx, url.Values{})
+	now, err := f.listComparable(ctx, url.Values{})
 	if err != nil {
 		return err
 	}
@@ -45,6 +45,14 @@ func (f *follower) relist(ctx context.Context) error {
 	return nil
 }
 
+// listComparable starts a list whose rows have at least the metadata of their objects.
+func (f *follower) listComparable(ctx context.Context, params url.Values) (*listing, error) {
+	if f.req.Param("includeObject") == "None" {
+		params.Set("includeObject", "Metadata")
+	}
+	return f.list(ctx, params)
+}
+
 // checkVersions fails if a list has another version than required, as from an API server that ignores Exact. Metadata
 // that is not read yet passes.
 func (f *follower) checkVersions(then, now *listing) error {
@@ -62,7 +70,8 @@ func (f *follower) checkVersions(then, now *listing) error {
 	return nil
 }
 
-// difference sends the events that change then into now, without versions. hasSent is also set if it fails later.
+// difference sends the events that change then into now, without versions. hasSent is true if an event may have been
+// sent, even if it fails later.
 func (f *follower) difference(ctx context.Context, then, now *listing) (hasSent bool, err error) {
 	for _, l := range []*listing{then, now} {
 		if err := l.advance(); err != nil {
@@ -95,7 +104,7 @@ func (f *follower) difference(ctx context.Context, then, now *listing) (hasSent 
 // order is negative if the first list's current key is before the second's, and 0 if both are equal.
 type order int
 
-// compare requires that one of the lists has an object.
+// compare requires that at most one of the lists is at its end.
 func compare(then, now *listing) order {
 	switch {
 	case now.atEnd:

@@ -71,7 +71,7 @@ func parseTimeout(s string) (time.Duration, error) {
 	return time.Duration(n) * time.Second, nil
 }
 
-// checkParameters refuses the combinations of parameters that kube-apiserver refuses.
+// checkParameters refuses parameters that a watch does not support.
 func checkParameters(req *request.Request) error {
 	const initial = "sendInitialEvents"
 	switch match := req.Param("resourceVersionMatch"); {
@@ -89,7 +89,7 @@ func checkParameters(req *request.Request) error {
 func (w *watcher) parseVersion() error {
 	v := w.req.Param("resourceVersion")
 	switch {
-	case w.sendsInitial || v == "" || v == "0": // all objects, or only later events
+	case w.sendsInitial || v == "" || v == "0": // it resumes from no version
 		w.skipsInitial = !w.sendsInitial && w.req.HasParam("sendInitialEvents")
 		return nil
 	case cursor.Composite(v):
@@ -97,7 +97,7 @@ func (w *watcher) parseVersion() error {
 		if err != nil {
 			return status.New(status.BadRequest, "", "%w", err)
 		}
-		if w.single { // its events have smaller numbers
+		if w.single { // the member's own versions are smaller, but versions must grow
 			return status.New(status.Expired, "",
 				"watch from a version of several clusters: one is covered now; list again")
 		}
@@ -115,7 +115,7 @@ func (w *watcher) parseVersion() error {
 	return request.ForeignVersion(v)
 }
 
-// ServeWatch answers the watch until the client or the timeout ends it.
+// ServeWatch answers the watch until the client, the timeout or an error ends it.
 func (w *watcher) ServeWatch(rw http.ResponseWriter, r *http.Request) error {
 	w.client = w.client.WithRequest(r)
 	ctx, cancel := context.WithCancel(r.Context())

@@ -19,7 +19,7 @@ import (
 
 const (
 	slow      = `cluster \"frozen\" did not answer within 25s`
-	elsewhere = `cluster \"frozen\" did not respond in time`
+	elsewhere = `cluster \"frozen\" did not respond within 2s`
 )
 
 type fleetCall func(method, path, body string, header http.Header) (*http.Response, error)
