@@ -20,6 +20,8 @@ const (
 	idleTimeout   = 90 * time.Second
 	// streamBuffer bounds the bytes of a stream for a slow client, 4 MB by default. Lists keep that for throughput.
 	streamBuffer = 256 << 10
+	// mergedBuffer is that of a response that is read together with hundreds of others.
+	mergedBuffer = 32 << 10
 	// frozenTrust is the maximum idle time of a connection in a process that may have been frozen. NAT gateways and load
 	// balancers silently drop connections that were idle for a few minutes, and some after one.
 	frozenTrust = 50 * time.Second
@@ -31,15 +33,16 @@ type Member struct {
 	Server  *url.URL          // read-only
 	// Credential authenticates the gateway, except for client certificates, which are in the transports.
 	Credential kubeconfig.Credential
-	// REST and Streams use HTTP/2 if the member does, and Upgrade HTTP/1.1. Streams, for endless responses, buffers less.
-	// None decompresses, follows redirects or reads the environment. They share a circuit breaker.
-	REST, Streams, Upgrade http.RoundTripper
+	// REST, Streams and Merged use HTTP/2 if the member does, and Upgrade HTTP/1.1. Streams, for endless responses,
+	// buffers less. Merged, for one of many responses that are read together, buffers least. None decompresses, follows
+	// redirects or reads the environment. They share a circuit breaker.
+	REST, Streams, Merged, Upgrade http.RoundTripper
 
 	tokens        Tokens
 	revision      uint64 // the Cluster object's
 	secretVersion string
 	dialer        *dialer
-	transports    [3]*http.Transport
+	transports    [4]*http.Transport
 }
 
 // NewMember returns a Member outside of any cache. The caller closes it. If tokens is nil, it uses its own eks.Source.
@@ -79,6 +82,8 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	}
 	streams := t.Clone()
 	streams.HTTP2.MaxReceiveBufferPerStream = streamBuffer
+	merged := t.Clone()
+	merged.HTTP2.MaxReceiveBufferPerStream = mergedBuffer
 	up := t.Clone()
 	up.ForceAttemptHTTP2 = false
 	// these buffers live as long as the connection, and serve only its first response
@@ -92,8 +97,9 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	}
 	guard := func(next http.RoundTripper) http.RoundTripper { return &guardedTransport{c.Name, breaker, next} }
 	return &Member{
-		Cluster: c, Server: kc.Server, Credential: kc.Credential, REST: guard(t), Streams: guard(streams), Upgrade: guard(up),
-		tokens: tokens, dialer: d, transports: [3]*http.Transport{t, streams, up},
+		Cluster: c, Server: kc.Server, Credential: kc.Credential, REST: guard(t), Streams: guard(streams),
+		Merged: guard(merged), Upgrade: guard(up),
+		tokens: tokens, dialer: d, transports: [4]*http.Transport{t, streams, merged, up},
 	}
 }
 

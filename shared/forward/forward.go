@@ -42,6 +42,8 @@ type Call struct {
 	Renewer  Renewer
 	Fallback Fallback
 	Observer ResponseObserver
+	// IsMerged means that the caller reads the response together with many others.
+	IsMerged bool
 }
 
 // Renewer replaces credentials that a member refuses. cluster.Members implements it.
@@ -245,6 +247,8 @@ func send(r *http.Request, c Call, protocol string) (*http.Response, error) {
 		header["Connection"], header["Upgrade"] = []string{"Upgrade"}, []string{protocol}
 	} else if c.IsStream {
 		transport = c.Member.Streams
+	} else if c.IsMerged {
+		transport = c.Member.Merged
 	}
 	resp, err := transport.RoundTrip(outgoing(r, header, c))
 	if err != nil {

@@ -50,20 +50,23 @@ type part struct {
 	measure func(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error
 }
 
-// allParts returns the parts. hammerRate is an argument of hang.
-func allParts(hammerRate int) []part {
+// allParts returns the parts. hammerRate is an argument of hang, and watchTime of scale.
+func allParts(hammerRate int, watchTime time.Duration) []part {
 	hangs := func(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
 		return hang(ctx, out, set, dir, hammerRate)
 	}
+	large := func(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
+		return scale(ctx, out, set, dir, watchTime)
+	}
 	return []part{
 		{"calls", restCalls}, {"aws", onAWS}, {"streams", streams}, {"idle", idle}, {"fleet", fleet},
-		{"private", private}, {"hang", hangs},
+		{"private", private}, {"hang", hangs}, {"scale", large},
 	}
 }
 
 // run measures the named parts, or all.
-func run(ctx context.Context, out io.Writer, names []string, hammerRate int) (err error) {
-	parts := allParts(hammerRate)
+func run(ctx context.Context, out io.Writer, names []string, hammerRate int, watchTime time.Duration) (err error) {
+	parts := allParts(hammerRate, watchTime)
 	for _, name := range names {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
 			return fmt.Errorf("there is no part %q", name)

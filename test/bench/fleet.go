@@ -113,7 +113,10 @@ type farFleet struct {
 	stop    func()
 }
 
-func startFleet(ctx context.Context, s standIns, dir string) (f *farFleet, err error) {
+// startFleet starts a fleet. prepare, if not nil, changes the stores in a directory before the gateway starts.
+func startFleet(
+	ctx context.Context, s standIns, dir string, prepare func(ctx context.Context, data string) error,
+) (f *farFleet, err error) {
 	f = &farFleet{}
 	var stops []func()
 	f.stop = func() {
@@ -141,6 +144,11 @@ func startFleet(ctx context.Context, s standIns, dir string) (f *farFleet, err e
 	}
 	if err := registerStandIns(ctx, data, info.CA, pairs...); err != nil {
 		return nil, err
+	}
+	if prepare != nil {
+		if err := prepare(ctx, data); err != nil {
+			return nil, err
+		}
 	}
 	cmd, cfg, err := startProcess(ctx, data)
 	if err != nil {
@@ -179,7 +187,7 @@ func fleetLatency(ctx context.Context, out io.Writer, kubectl, dir string) error
 }
 
 func fleetLatencyOf(ctx context.Context, tw io.Writer, n int, kubectl, dir string) error {
-	f, err := startFleet(ctx, standIns{Members: n, Pods: 100, Delay: 50 * time.Millisecond}, dir)
+	f, err := startFleet(ctx, standIns{Members: n, Pods: 100, Delay: 50 * time.Millisecond}, dir, nil)
 	if err != nil {
 		return err
 	}
@@ -243,7 +251,7 @@ func fleetLarge(ctx context.Context, out io.Writer, dir string) error {
 }
 
 func fleetLargeOf(ctx context.Context, tw io.Writer, rate int, dir string) error {
-	f, err := startFleet(ctx, standIns{Members: 10, Pods: largePods, Delay: 50 * time.Millisecond, Rate: rate}, dir)
+	f, err := startFleet(ctx, standIns{Members: 10, Pods: largePods, Delay: 50 * time.Millisecond, Rate: rate}, dir, nil)
 	if err != nil {
 		return err
 	}
@@ -333,7 +341,7 @@ func fleetLargeWatch(ctx context.Context, out io.Writer, dir string) error {
 		read func(ctx context.Context, w endpoint) (int64, error)
 	}{{"list", getLarge}, {"watch", watchLarge}} {
 		if err := func() error {
-			f, err := startFleet(ctx, standIns{Members: 10, Pods: largePods, Delay: 50 * time.Millisecond}, dir)
+			f, err := startFleet(ctx, standIns{Members: 10, Pods: largePods, Delay: 50 * time.Millisecond}, dir, nil)
 			if err != nil {
 				return err
 			}
@@ -405,9 +413,17 @@ func getLarge(ctx context.Context, w endpoint) (size int64, err error) {
 
 // open calls a path and fails unless the response is 200. The caller closes the body.
 func open(ctx context.Context, w endpoint, path string) (*http.Response, error) {
+	return openAs(ctx, w, path, "")
+}
+
+// openAs is open with an Accept header, if accept is not empty.
+func openAs(ctx context.Context, w endpoint, path, accept string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)
 	if err != nil {
 		return nil, err
+	}
+	if accept != "" {
+		req.Header.Set("Accept", accept)
 	}
 	resp, err := w.client.Do(req)
 	if err == nil && resp.StatusCode != http.StatusOK {
@@ -419,7 +435,7 @@ func open(ctx context.Context, w endpoint, path string) (*http.Response, error) 
 
 // fleetEvents measures a watch of 10 members with 1,000 events a second in total.
 func fleetEvents(ctx context.Context, out io.Writer, dir string) error {
-	f, err := startFleet(ctx, standIns{Members: 10, Events: 100}, dir)
+	f, err := startFleet(ctx, standIns{Members: 10, Events: 100}, dir, nil)
 	if err != nil {
 		return err
 	}

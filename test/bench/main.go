@@ -10,11 +10,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 const usage = `Measure the gateway and direct calls to the same cluster, interleaved in one run.
 
-Usage: bench [--hammer-rate N] [PART]...
+Usage: bench [--hammer-rate N] [--watch-time DURATION] [PART]...
 
 Without a PART, all are measured:
   calls    requests to one cluster, directly, through a bare reverse proxy and through the gateway
@@ -24,8 +25,10 @@ Without a PART, all are measured:
   fleet    lists and watches of many clusters
   private  the overhead of a private cluster's tunnel
   hang     requests to one cluster while another one hangs
+  scale    500 clusters with a million objects
 
   --hammer-rate N   requests per second to the hanging cluster in the first run of hang (default: 100); 0 omits it
+  --watch-time DURATION  duration of the watch of scale (default: 1m)
   --help            print this help
 `
 
@@ -42,11 +45,12 @@ func main() {
 	flags := flag.NewFlagSet("bench", flag.ExitOnError)
 	flags.Usage = func() { _, _ = fmt.Fprint(flags.Output(), usage) }
 	hammerRate := flags.Int("hammer-rate", 100, "")
+	watchTime := flags.Duration("watch-time", time.Minute, "")
 	_ = flags.Parse(names) // ends the program after an error
 	if *hammerRate < 0 || *hammerRate > 10_000 {
 		exit(fmt.Errorf("--hammer-rate %d: want 0 to 10000", *hammerRate))
 	}
-	exit(run(ctx, os.Stdout, flags.Args(), *hammerRate))
+	exit(run(ctx, os.Stdout, flags.Args(), *hammerRate, *watchTime))
 }
 
 func exit(err error) {

@@ -34,6 +34,8 @@ type standIns struct {
 	Delay   time.Duration // latency of the last member's lists; the first member has half of it
 	Rate    int           // bytes a second of a list; 0 means no limit
 	Events  int           // per second in each watch
+	// Recorded is the number of distinct recordings that the members serve; 0 means none. Then Delay and Rate are unused.
+	Recorded int
 }
 
 // served is the process's output after its start.
@@ -80,10 +82,19 @@ func serveUpstream(ctx context.Context, spec string) error {
 	if err != nil {
 		return err
 	}
+	recordings := make([]*recording, s.Recorded)
+	for i := range recordings {
+		if recordings[i], err = newRecording(s.Pods, i); err != nil {
+			return err
+		}
+	}
 	var info served
 	for i := range s.Members {
-		m := &standInMember{standIns: s, before: before, after: after,
+		var m http.Handler = &standInMember{standIns: s, before: before, after: after,
 			delay: s.Delay/2 + s.Delay/2*time.Duration(i+1)/time.Duration(s.Members)}
+		if s.Recorded > 0 {
+			m = &recordedMember{recordings[i%s.Recorded], float64(s.Events)}
+		}
 		srv := httptest.NewUnstartedServer(m)
 		srv.EnableHTTP2 = true
 		srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)

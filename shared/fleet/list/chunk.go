@@ -48,10 +48,11 @@ type spool struct {
 	*part
 	ready chan *chunk
 	spare chan *chunk
+	round int // objects
 }
 
-func newSpool(one *part) *spool {
-	s := &spool{part: one, ready: make(chan *chunk, 1), spare: make(chan *chunk, 2)}
+func newSpool(one *part, round int) *spool {
+	s := &spool{part: one, round: round, ready: make(chan *chunk, 1), spare: make(chan *chunk, 2)}
 	s.spare <- &chunk{}
 	s.spare <- &chunk{}
 	return s
@@ -59,7 +60,7 @@ func newSpool(one *part) *spool {
 
 // run returns after the last chunk, or once done is closed and the part is stopped. A chunk never crosses rounds.
 func (s *spool) run(pool *members.Pool, done <-chan struct{}) {
-	for left := roundSize; ; {
+	for left := s.round; ; {
 		var c *chunk
 		select {
 		case c = <-s.spare:
@@ -71,7 +72,7 @@ func (s *spool) run(pool *members.Pool, done <-chan struct{}) {
 			s.fill(c, left)
 		}()
 		if left -= c.objects; left == 0 {
-			left = roundSize
+			left = s.round
 		}
 		last := c.last || c.err != nil
 		select {
@@ -85,5 +86,16 @@ func (s *spool) run(pool *members.Pool, done <-chan struct{}) {
 	}
 }
 
+// maxBuffered is the number of members up to which each has large buffers.
+const maxBuffered = 32
+
 // roundSize is the number of objects of one member that a list without a limit writes before those of the next.
 const roundSize = 100
+
+// roundSizeOf keeps the memory of a round, and so that of the chunks, independent of the number of members.
+func roundSizeOf(members int) int {
+	if members <= maxBuffered {
+		return roundSize
+	}
+	return max(1, roundSize*maxBuffered/2/members)
+}

@@ -160,7 +160,7 @@ func (p *page) call(t members.Target, accept string) (members.Call, error) {
 	}
 	return members.Call{
 		Method: http.MethodGet, Path: p.path(t, query), Query: query,
-		Header: http.Header{"Accept": {accept}, "Accept-Encoding": encoding},
+		Header: http.Header{"Accept": {accept}, "Accept-Encoding": encoding}, Merged: len(p.targets) > maxBuffered,
 	}, nil
 }
 

@@ -138,7 +138,7 @@ func (w *writer) writeRounds(parts []*part) error {
 	}()
 	var left []*spool
 	for _, one := range parts {
-		s := newSpool(one)
+		s := newSpool(one, roundSizeOf(len(parts)))
 		running.Go(func() { s.run(w.client.Pool, done) })
 		left = append(left, s)
 	}
@@ -162,7 +162,7 @@ func (w *writer) writeRounds(parts []*part) error {
 }
 
 func (w *writer) writeRound(s *spool) (more bool, err error) {
-	for n := 0; n < roundSize; {
+	for n := 0; n < s.round; {
 		c := <-s.ready // run sends until it has sent the last
 		n += c.objects
 		if more, err := w.writeChunk(s.part, c); !more {

@@ -153,3 +153,12 @@ func TestMajorityDecidesColumns(t *testing.T) {
 		}
 	}
 }
+
+// TestRoundsShrink fails if the memory of a list grows with the number of its clusters.
+func TestRoundsShrink(t *testing.T) {
+	for members, want := range map[int]int{1: 100, 32: 100, 33: 48, 500: 3, 10_000: 1} {
+		if got := roundSizeOf(members); got != want {
+			t.Errorf("%d clusters: rounds of %d objects, want %d", members, got, want)
+		}
+	}
+}

@@ -41,6 +41,7 @@ type Call struct {
 	Header       http.Header // replaces headers of the caller; an empty value removes one
 	Body         []byte
 	Write        bool // the deadline is writeDeadline
+	Merged       bool // the body is read together with many others, so it needs a small buffer
 }
 
 // writeDeadline exceeds the minute after which kube-apiserver ends a request, so that the client gets its response.
@@ -125,7 +126,7 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 	}
 	a.Response, a.Err = forward.Open(req, forward.Call{ //nolint:bodyclose // the reader or the code above closes it
 		Request: route.NewRequest(req.Method, c.RouteTo(t.Name, call.Path), call.Query.Encode(), req.Header),
-		User:    c.caller.User, Member: m, Renewer: c.cfg.Members,
+		User:    c.caller.User, Member: m, Renewer: c.cfg.Members, IsMerged: call.Merged,
 	})
 	if a.Err != nil {
 		return a

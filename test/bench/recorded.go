@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/route"
+)
+
+// recordedMember serves recorded documents, which costs it nearly nothing. Members share
+// recordings.
+type recordedMember struct {
+	*recording
+	churn float64 // events a second in each watch
+}
+
+// recording has the documents of a cluster with pods.
+type recording struct {
+	pods      []byte // with commas between
+	ends      []int  // offset after each pod, without the comma
+	before    []byte // JSON of a pod before and after its name
+	after     []byte
+	documents map[string][]byte // discovery and OpenAPI by path; aggregated discovery has the prefix "aggregated "
+}
+
+func newRecording(pods, distinct int) (*recording, error) {
+	before, after, err := pod()
+	if err != nil {
+		return nil, err
+	}
+	r := &recording{before: before, after: after, documents: recordedDiscovery(distinct)}
+	for i := range pods {
+		if i > 0 {
+			r.pods = append(r.pods, ',')
+		}
+		r.pods = append(r.pods, before...)
+		r.pods = fmt.Appendf(r.pods, `"name":"pod-%06d","resourceVersion":"%d"`, i, i+1)
+		r.pods = append(r.pods, after...)
+		r.ends = append(r.ends, len(r.pods))
+	}
+	return r, nil
+}
+
+const apiResources = `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods",` +
+	`"singularName":"pod","namespaced":true,"kind":"Pod","shortNames":["po"],"verbs":["get","list","watch"]}]}`
+
+const aggregatedCore = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[` +
+	`{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"pods","responseKind":{"group":"","version":"v1",` +
+	`"kind":"Pod"},"scope":"Namespaced","singularResource":"pod","verbs":["get","list","watch"]}]}]}]}`
+
+// recordedDiscovery returns discovery with 100 groups of custom resources, whose OpenAPI is one of distinct documents.
+func recordedDiscovery(distinct int) map[string][]byte {
+	const groups = 100
+	docs := map[string][]byte{
+		"/api/v1": []byte(apiResources), "aggregated /api": []byte(aggregatedCore), "/version": []byte(`{}`),
+		"/openapi/v3/api/v1": []byte(`{"openapi":"3.0.0","info":{"title":"Kubernetes","version":"v1.36.0"},"paths":{}}`),
+	}
+	aggregated := `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`
+	index := `{"paths":{"api/v1":{"serverRelativeURL":"/openapi/v3/api/v1?hash=core"}`
+	for g := range groups {
+		name := fmt.Sprintf("g%02d.example.com", g)
+		if g > 0 {
+			aggregated += ","
+		}
+		aggregated += fmt.Sprintf(`{"metadata":{"name":%q},"versions":[{"version":"v1","resources":[{"resource":"things",`+
+			`"responseKind":{"group":%q,"version":"v1","kind":"Thing"},"scope":"Namespaced","singularResource":"thing",`+
+			`"verbs":["get","list","watch"]}]}]}`, name, name)
+		path := "/openapi/v3/apis/" + name + "/v1"
+		index += fmt.Sprintf(`,"apis/%s/v1":{"serverRelativeURL":"%s?hash=%d"}`, name, path, distinct)
+		docs[path] = fmt.Appendf(nil, `{"openapi":"3.0.0","info":{"title":"Kubernetes","version":"%d"},"paths":{}}`, distinct)
+	}
+	docs["aggregated /apis"] = []byte(aggregated + "]}")
+	docs["/openapi/v3"] = []byte(index + "}}")
+	return docs
+}
+
+// ServeHTTP implements http.Handler.
+func (m *recordedMember) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Path == podsPath {
+		if route.Truthy(r.URL.RawQuery, "watch") {
+			m.watch(r.Context(), w)
+		} else {
+			m.list(w, r)
+		}
+		return
+	}
+	doc, ok := m.documents["aggregated "+r.URL.Path]
+	if ok {
+		w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+	} else if doc, ok = m.documents[r.URL.Path]; !ok {
+		http.Error(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404}`, http.StatusNotFound)
+		return
+	}
+	_, _ = w.Write(doc) // the client may be gone
+}
+
+// list writes the pods from the offset of continue, at most limit.
+func (m *recordedMember) list(w http.ResponseWriter, r *http.Request) {
+	first, _ := strconv.Atoi(r.URL.Query().Get("continue")) // without one, 0
+	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+	end, start := len(m.ends), 0
+	if limit > 0 {
+		end = min(end, first+limit)
+	}
+	if first > 0 {
+		start = m.ends[first-1] + 1
+	}
+	more := ""
+	if end < len(m.ends) {
+		more = fmt.Sprintf(`,"continue":"%d","remainingItemCount":%d`, end, len(m.ends)-end)
+	}
+	_, _ = fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[`,
+		listVersion, more)
+	_, _ = w.Write(m.pods[start:m.ends[end-1]]) // the client may be gone
+	_, _ = w.Write([]byte("]}\n"))
+}
+
+// watch writes events whose resourceVersions have no gap.
+func (m *recordedMember) watch(ctx context.Context, w http.ResponseWriter) {
+	flush := http.NewResponseController(w).Flush
+	_ = flush()
+	if m.churn == 0 {
+		<-ctx.Done()
+		return
+	}
+	ticks := time.NewTicker(time.Duration(float64(time.Second) / m.churn))
+	defer ticks.Stop()
+	for version := listVersion + 1; ; version++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		buf := append([]byte(`{"type":"MODIFIED","object":`), m.before...)
+		buf = fmt.Appendf(buf, `"name":"pod-000000","resourceVersion":"%d","annotations":{"sent":"%d"}`, version,
+			version)
+		if _, err := w.Write(append(append(buf, m.after...), "}\n"...)); err != nil || flush() != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,324 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/test/cluster"
+)
+
+// The fleet of scale: a million pods of 4 KB.
+const (
+	scaleMembers  = 500
+	scalePods     = 2000 // of each member
+	scaleDistinct = 10   // recordings
+)
+
+// scale measures a fleet of 500 clusters with a million pods. The clusters are stand-ins that serve recordings, because
+// real ones would need more than one machine. A bare ReverseProxy copies the same lists.
+func scale(ctx context.Context, out io.Writer, _ *cluster.Set, dir string, watchTime time.Duration) error {
+	f, err := startScaleFleet(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	for _, measure := range []func(context.Context, io.Writer, *scaleFleet) error{
+		scaleDiscovery, scaleFirstPage, scaleLists,
+		func(ctx context.Context, out io.Writer, f *scaleFleet) error {
+			return scaleWatch(ctx, out, f, watchTime)
+		},
+	} {
+		if err := measure(ctx, out, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scaleFleet is a gateway before the stand-ins, and a bare proxy to one of them.
+type scaleFleet struct {
+	*farFleet
+	plain, qualified endpoint // /fleet and /fleet/@
+	proxy            endpoint
+}
+
+func startScaleFleet(ctx context.Context, dir string) (*scaleFleet, error) {
+	members, err := startFleet(ctx, standIns{Members: scaleMembers, Pods: scalePods, Recorded: scaleDistinct, Events: 1},
+		dir, coverEverything)
+	if err != nil {
+		return nil, err
+	}
+	f := &scaleFleet{farFleet: members, plain: members.fleet, qualified: members.fleet}
+	root := strings.TrimSuffix(members.fleet.url, allClusters)
+	f.plain.name, f.plain.url = "/fleet", root+"/bridge/fleet"
+	f.qualified.name, f.qualified.url = "/fleet/@", root+"/bridge/fleet/@"
+	process, cfg, err := startReverseProxy(ctx, members.members.URLs[0], "h2")
+	if err != nil {
+		f.stop()
+		return nil, err
+	}
+	stop := f.stop
+	f.stop = func() {
+		_ = process.Process.Signal(os.Interrupt)
+		_ = process.Wait() // it was interrupted
+		stop()
+	}
+	if f.proxy, err = newEndpoint("ReverseProxy", cfg); err != nil {
+		f.stop()
+	}
+	return f, err
+}
+
+// coverEverything adds a ResourceRegistry that covers all kinds of all clusters.
+func coverEverything(ctx context.Context, data string) error {
+	st, err := stores.Open(ctx, stores.Address{Kind: "dir", Where: data})
+	if err != nil {
+		return err
+	}
+	r := v1alpha1.ResourceRegistry{Spec: v1alpha1.ResourceRegistrySpec{
+		ResourceSelectors: []v1alpha1.ResourceSelector{{APIVersion: "*", Kind: "*"}},
+	}}
+	r.APIVersion, r.Kind, r.Name = v1alpha1.APIVersion, "ResourceRegistry", "all"
+	value, err := json.Marshal(r)
+	if err == nil {
+		_, err = st.Objects.Create(ctx, v1alpha1.Prefix+r.Name, value)
+	}
+	return err
+}
+
+const aggregatedAccept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// scaleDiscovery measures what kubectl reads at its start.
+func scaleDiscovery(ctx context.Context, out io.Writer, f *scaleFleet) error {
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(tw, "\ndiscovery of %d clusters\tKB\tfirst ms\tlater ms, p50\t\n", scaleMembers)
+	for _, path := range []string{"/api", "/apis", "/openapi/v3", "/openapi/v3/apis/g00.example.com/v1"} {
+		var size int64
+		var elapsed []time.Duration
+		for range 11 {
+			start := time.Now()
+			var err error
+			if size, err = read(ctx, f.plain, path, aggregatedAccept); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			elapsed = append(elapsed, time.Since(start))
+		}
+		first := elapsed[0]
+		slices.Sort(elapsed[1:])
+		_, _ = fmt.Fprintf(tw, "%s\t%d\t%.0f\t%.1f\t\n", path, size>>10, ms(first), ms(at(elapsed[1:], 0.5)))
+	}
+	return tw.Flush()
+}
+
+// read reads a response and returns its size.
+func read(ctx context.Context, w endpoint, path, accept string) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	resp, err := openAs(ctx, w, path, accept)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return io.Copy(io.Discard, resp.Body)
+}
+
+// scaleFirstPage measures the time until a client has its first 500 pods.
+func scaleFirstPage(ctx context.Context, out io.Writer, f *scaleFleet) error {
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(tw, "\nfirst 500 of %d pods\tp50 ms\tp95 ms\t\n", scaleMembers*scalePods)
+	for _, w := range []endpoint{f.plain, f.qualified} {
+		var elapsed []time.Duration
+		for round := range 11 {
+			start := time.Now()
+			if _, err := read(ctx, w, podsPath+"?limit=500", ""); err != nil {
+				return err
+			}
+			if round > 0 { // the first one opens the connections
+				elapsed = append(elapsed, time.Since(start))
+			}
+		}
+		slices.Sort(elapsed)
+		_, _ = fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t\n", w.name, ms(at(elapsed, 0.5)), ms(at(elapsed, 0.95)))
+	}
+	return tw.Flush()
+}
+
+// scaleLists measures whole lists, and the same number of lists through a bare proxy.
+func scaleLists(ctx context.Context, out io.Writer, f *scaleFleet) error {
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(tw, "\nlist of %d pods\tMB\ts\tMB/s\t/ proxy\tRssAnon MB, peak\tCPU s\t\n", scaleMembers*scalePods)
+	start := time.Now()
+	size, err := copyAll(ctx, f.proxy)
+	if err != nil {
+		return err
+	}
+	floor := float64(size) / time.Since(start).Seconds()
+	_, _ = fmt.Fprintf(tw, "%d lists, %s\t%d\t%.1f\t%.0f\t1.00\t\t\t\n", scaleMembers, f.proxy.name, size>>20,
+		time.Since(start).Seconds(), floor/(1<<20))
+	for _, w := range []endpoint{f.plain, f.qualified} {
+		stop := watchMemory(f.gateway)
+		before, err := cpuTicks(f.gateway.Process.Pid)
+		if err != nil {
+			return err
+		}
+		start := time.Now()
+		size, err := read(ctx, w, podsPath, "")
+		peak := stop()
+		if err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+		elapsed := time.Since(start).Seconds()
+		after, err := cpuTicks(f.gateway.Process.Pid)
+		if err != nil {
+			return err
+		}
+		rate := float64(size) / elapsed
+		_, _ = fmt.Fprintf(tw, "%s\t%d\t%.1f\t%.0f\t%.2f\t%d\t%.1f\t\n", w.name, size>>20, elapsed, rate/(1<<20), rate/floor,
+			peak>>10, float64(after-before)/ticksPerSecond)
+	}
+	return tw.Flush()
+}
+
+// copyAll reads as many lists as there are members, as many at once as there are CPUs here. It returns their size.
+func copyAll(ctx context.Context, w endpoint) (size int64, err error) {
+	g, ctx := errgroup.WithContext(ctx)
+	const parallel = 2
+	sizes := make([]int64, parallel)
+	for i := range parallel {
+		g.Go(func() error {
+			for range scaleMembers / parallel {
+				n, err := read(ctx, w, podsPath, "")
+				if err != nil {
+					return err
+				}
+				sizes[i] += n
+			}
+			return nil
+		})
+	}
+	err = g.Wait()
+	for _, n := range sizes {
+		size += n
+	}
+	return size, err
+}
+
+// watchMemory samples the memory of a process that is not of a file. The returned function returns the maximum in KB.
+func watchMemory(process *exec.Cmd) func() int {
+	ctx, cancel := context.WithCancel(context.Background())
+	most := make(chan int)
+	go func() {
+		peak := 0
+		for ctx.Err() == nil {
+			if now, err := memoryOf(process.Process.Pid, "RssAnon:"); err == nil {
+				peak = max(peak, now)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		most <- peak
+	}()
+	return func() int { cancel(); return <-most }
+}
+
+// scaleWatch watches all members while each sends an event a second. Every event must arrive, in order.
+func scaleWatch(ctx context.Context, out io.Writer, f *scaleFleet, d time.Duration) error {
+	pid := f.gateway.Process.Pid
+	ctx, cancel := context.WithTimeout(ctx, d+time.Minute)
+	defer cancel()
+	version, err := versionOf(ctx, f.plain)
+	if err != nil {
+		return err
+	}
+	resp, err := openAs(ctx, f.plain, podsPath+"?watch=1&resourceVersion="+version, "")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	before, err := cpuTicks(pid)
+	if err != nil {
+		return err
+	}
+	var memory []int
+	last, n := map[string]int{}, 0
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(make([]byte, 64<<10), 1<<20)
+	nextSample := time.Now().Add(d / 10)
+	for end := time.Now().Add(d); time.Now().Before(end) && lines.Scan(); n++ {
+		cluster, version, err := scaleEvent(lines.Bytes())
+		if err != nil {
+			return err
+		}
+		if was, ok := last[cluster]; ok && version != was+1 {
+			return fmt.Errorf("cluster %s: event %d follows event %d", cluster, version, was)
+		}
+		last[cluster] = version
+		if time.Now().After(nextSample) {
+			now, err := memoryOf(pid, "RssAnon:")
+			if err != nil {
+				return err
+			}
+			memory, nextSample = append(memory, now>>10), time.Now().Add(d/10)
+		}
+	}
+	after, err := cpuTicks(pid)
+	if err != nil || len(last) != scaleMembers {
+		return errors.Join(fmt.Errorf("%d clusters sent events", len(last)), err, lines.Err())
+	}
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(tw, "\nwatch of %d clusters\tevents\tlost\tCPU %% of a core\tRssAnon MB over time\t\n",
+		scaleMembers)
+	_, _ = fmt.Fprintf(tw, "%s\t%d\t0\t%.0f\t%v\t\n", d, n, 100*float64(after-before)/ticksPerSecond/d.Seconds(), memory)
+	return tw.Flush()
+}
+
+// versionOf returns the resourceVersion of the list of all members.
+func versionOf(ctx context.Context, w endpoint) (string, error) {
+	resp, err := open(ctx, w, podsPath+"?limit=1")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var list struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	err = json.NewDecoder(resp.Body).Decode(&list)
+	return list.Metadata.ResourceVersion, err
+}
+
+// scaleEvent returns the cluster of an event and the number that the cluster gave it.
+func scaleEvent(line []byte) (cluster string, number int, err error) {
+	var e struct {
+		Type   string
+		Object struct {
+			Metadata struct {
+				Annotations struct {
+					Cluster string `json:"resource.karmada.io/cached-from-cluster"`
+					Sent    string `json:"sent"`
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(line, &e); err != nil || e.Type != "MODIFIED" {
+		return "", 0, errors.Join(fmt.Errorf("an event %.200s", line), err)
+	}
+	number, err = strconv.Atoi(e.Object.Metadata.Annotations.Sent)
+	return e.Object.Metadata.Annotations.Cluster, number, err
+}
