@@ -62,7 +62,7 @@ func (g *Gateway) serveAPI(w *recorder, r *http.Request, c *call) error {
 	if g.cfg.API == nil {
 		return g.notServed(w, r, c)
 	}
-	if err := g.cfg.Function.redirect(w, r, c.request); err != nil {
+	if err := g.cfg.Function.redirectUnserved(w, r, c.request); err != nil {
 		return err
 	}
 	next, err := g.cfg.API.Serve(w, r, &APICall{Request: c.request, User: c.user, gateway: g, call: c, w: w})

@@ -56,7 +56,7 @@ func (g *Gateway) checkOrigin(r *http.Request) error {
 	if hasBearerToken(r.Header) {
 		return nil
 	}
-	if err := g.crossOrigin.Check(r); err != nil || origin == "null" && !isRead(r.Method) {
+	if err := g.crossOrigin.Check(r); err != nil || origin == "null" && !isReadOrOptions(r.Method) {
 		return status.New(status.Forbidden, "", "the write is refused: it comes from a page of %q; send a bearer token, "+
 			"or let an administrator add that origin to CLUSTERPASS_WEBSOCKET_ORIGINS", origin)
 	}
@@ -77,8 +77,9 @@ func hasBearerToken(h http.Header) bool {
 	return strings.EqualFold(scheme, "Bearer") && strings.TrimSpace(token) != ""
 }
 
-// isRead includes OPTIONS, by which browsers ask for permission. It changes nothing, and its access is that of a GET.
-func isRead(method string) bool { return route.IsRead(method) || method == http.MethodOptions }
+// isReadOrOptions includes OPTIONS, by which browsers ask for permission. It changes nothing, and its access is that of
+// a GET.
+func isReadOrOptions(method string) bool { return route.IsRead(method) || method == http.MethodOptions }
 
 // sandbox keeps a browser from running a response as a page of the gateway's origin. A script there could call every
 // cluster with the visitor's certificate. The headers of a member cannot replace these.

@@ -22,7 +22,7 @@ func (g *Gateway) serveCluster(w *recorder, r *http.Request, c *call) error {
 	if err := checkServiceProxy(m.Cluster, c.request.Resource); err != nil {
 		return err
 	}
-	if err := g.cfg.Function.redirect(w, r, c.request); err != nil {
+	if err := g.cfg.Function.redirectUnserved(w, r, c.request); err != nil {
 		return err
 	}
 	if r, err = g.receive(r, c); err != nil {
@@ -88,8 +88,8 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identi
 // admit identifies the caller, authorizes the request, and returns the member. Before the authorization, neither the
 // cluster nor its secret is read, with three exceptions:
 //   - The bearer token of another issuer may be meant for a passthrough cluster. Only the Cluster object is then read
-//     first. Its sender can learn that the cluster is a passthrough cluster, because the gateway does not authorize
-//     such calls.
+//     first. The token's sender can learn that the cluster is a passthrough cluster, because the gateway does not
+//     authorize such calls.
 //   - A process that has read no roles yet reads the member concurrently with the authorization.
 //   - For the first token that may be valid at the gateway, a process reads policy and member while it verifies the
 //     token. It does so once, so made-up tokens cost one read of each store.

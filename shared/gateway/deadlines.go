@@ -16,8 +16,8 @@ const defaultClientTimeout = time.Minute
 // progressSize is the number of bytes for which a client has the timeout, when it sends a body or reads a response.
 const progressSize = 256 << 10
 
-// discardTimeout replaces the timeout for the body of a refused request. After a response it is the time for all of the
-// unread body.
+// discardTimeout is the time for each progressSize bytes of a refused request's body. After the handler has returned,
+// it is the time for all that is still unread of any body.
 const discardTimeout = time.Second
 
 // deadlines limit how long a client can delay a call that is no stream. A function has no connection, so deadlines have

@@ -23,7 +23,7 @@ func (g *Gateway) serveFleet(w *recorder, r *http.Request, c *call) error {
 	if g.cfg.Fleet == nil {
 		return g.notServed(w, r, c)
 	}
-	if err := g.cfg.Function.redirect(w, r, c.request); err != nil {
+	if err := g.cfg.Function.redirectUnserved(w, r, c.request); err != nil {
 		return err
 	}
 	rest, err := g.cfg.Fleet.Do(w, r, forward.FleetCall{Request: c.request, User: c.user, Recorder: c})

@@ -71,7 +71,7 @@ func (k recentKeys) has(key string) bool {
 	return ok
 }
 
-func (f *Function) redirect(w http.ResponseWriter, r *http.Request, req route.Request) error {
+func (f *Function) redirectUnserved(w http.ResponseWriter, r *http.Request, req route.Request) error {
 	if f == nil {
 		return nil
 	}
@@ -93,9 +93,9 @@ func (f *Function) redirect(w http.ResponseWriter, r *http.Request, req route.Re
 
 var errFirstByte = fmt.Errorf("the answer did not begin in time: %w", context.DeadlineExceeded)
 
-// forward works like forward.Do, but redirects a read whose response does not begin within FirstByte. For slowTTL after
-// any request exceeds FirstByte, it also redirects the new requests that its caller sends to its member. A write that
-// was sent to the member continues.
+// forward works like forward.Do, but redirects a read whose response does not begin within FirstByte. After any request
+// exceeds FirstByte, forward also redirects new requests of the same user to the same cluster, for slowTTL. A write
+// that was sent to the member continues.
 func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Call) error {
 	name, key := c.Member.Cluster.Name, slowKey(c)
 	if f.slow.has(key) {
@@ -108,20 +108,20 @@ func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Cal
 	deadline := time.AfterFunc(f.FirstByte, func() {
 		if state.CompareAndSwap(waiting, late) {
 			f.slow.add(key)
-			if isRead(r.Method) {
+			if isReadOrOptions(r.Method) {
 				cancel(errFirstByte)
 			}
 		}
 	})
 	defer deadline.Stop()
 	c.Observer = &firstByteObserver{next: c.Observer, begin: func() error {
-		if !state.CompareAndSwap(waiting, begun) && isRead(r.Method) {
+		if !state.CompareAndSwap(waiting, begun) && isReadOrOptions(r.Method) {
 			return errFirstByte
 		}
 		return nil
 	}}
 	err := forward.Do(w, r.WithContext(ctx), c)
-	if err != nil && isRead(r.Method) && state.Load() == late {
+	if err != nil && isReadOrOptions(r.Method) && state.Load() == late {
 		why := fmt.Sprintf("cluster %q did not begin to answer within %s", name, f.FirstByte)
 		return f.redirectTo(w, r, c.Route, why)
 	}

@@ -188,9 +188,9 @@ func fail(w *recorder, r *http.Request, c *call, err error) {
 // maxRefused is how many bytes of a refused request's body are read, so that its client can read the response.
 const maxRefused = 4 << 20
 
-// refuse writes an error. It ends the connection if the request has a body. Otherwise net/http would first read up to
-// 256 KiB of the body, however slowly they arrive. refuse reads maxRefused bytes before the connection ends: one that
-// is closed with unread bytes is reset, and the client would lose the response.
+// refuse writes an error. After a request with a body, it ends the connection. If the connection stayed open, net/http
+// would read up to 256 KiB of the body before the response, however slowly they arrive. Before the end, refuse reads
+// maxRefused bytes: a connection that is closed with unread bytes is reset, and the client would lose the response.
 func refuse(w *recorder, r *http.Request, err error) {
 	w.deadlines.refuse()
 	if r.ContentLength == 0 {

@@ -229,7 +229,7 @@ func (v *Verifier) setChecks(a *Agent, end time.Time, keyID string) {
 		for key, into := range map[string]any{v1alpha1.AgentPrefix + a.Cluster: &e, clusterv1alpha1.Prefix + a.Cluster: &c} {
 			value, err := v.records.Get(ctx, key)
 			if err != nil {
-				return unavailable(credentialCheck, err)
+				return unavailable(credentialUnchecked, err)
 			}
 			if value == nil || json.Unmarshal(value, into) != nil {
 				return refusal(nil, "the %s was revoked, or its cluster removed", agentCredential)

@@ -41,7 +41,7 @@ type Issued struct {
 	Key         secrets.Value // PEM; the private key of Certificate
 }
 
-// verbs are the valid values of spec.verbs. The verb get includes list and watch, see identity.Scope.
+// verbs are the valid values of spec.verbs. The verb get includes list and watch, see access.Verb.
 var verbs = []string{v1alpha1.Any, "get", "create", "update", "patch", "delete"}
 
 // FieldError is an invalid field of a pass.

@@ -58,7 +58,7 @@ func (e *enrolment) checkNotEnded(cluster string) error {
 func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	value, err := v.records.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
 	if err != nil {
-		return unavailable(credentialCheck, err)
+		return unavailable(credentialUnchecked, err)
 	}
 	var e enrolment
 	if json.Unmarshal(value, &e) != nil {
@@ -132,7 +132,7 @@ var errEnrolmentGone = errors.New("the enrolment is gone")
 // Every bridge refuses them within MaxAge. EndAgents does nothing if the cluster has joined again since.
 func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 	err := i.editEnrolment(ctx, a, func(*enrolment) (bool, error) { return false, nil })
-	if hasEnded(err) {
+	if isRefusal(err) {
 		return nil
 	}
 	// Set the condition first: if that fails, the next use of a copy tries again. Once the credentials have ended, no use
@@ -155,13 +155,13 @@ func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 	switch {
 	case errors.Is(err, errEnrolmentGone): // meanwhile the cluster has joined again, or its agents were revoked
 		return i.setCondition(ctx, a.Cluster, nil)
-	case hasEnded(err):
+	case isRefusal(err):
 		return nil
 	}
 	return err
 }
 
-func hasEnded(err error) bool {
+func isRefusal(err error) bool {
 	var e *status.Error
 	return errors.As(err, &e) && e.Reason == status.Unauthenticated
 }

@@ -32,8 +32,8 @@ const (
 	maxSets    = 3
 	// keysFresh is the maximum time that a discarded key verifies, unless the store is down.
 	keysFresh = 20 * time.Second
-	// tunnelFresh is the maximum time that a discarded key signs for the tunnel port. A shorter one reads the secret
-	// store more than twice a minute.
+	// tunnelFresh is the maximum time that a discarded key signs for the tunnel port. As a cache may
+	// shorten it by a tenth, less than 34 s could read the secret store more than twice a minute.
 	tunnelFresh = 35 * time.Second
 	// keysStale is how long cached keys are used while their store is down.
 	keysStale = time.Hour
@@ -231,7 +231,7 @@ func (v *Verifier) findKey(
 		}
 		published = true
 		if gerr != nil {
-			err = unavailable(credentialCheck, gerr)
+			err = unavailable(credentialUnchecked, gerr)
 		} else if key, ok = p.find(id, v.cfg.Now()); ok {
 			return key, true, nil
 		}
@@ -271,7 +271,7 @@ func scopeOf(s *v1alpha1.PassSpec) *identity.Scope {
 func (v *Verifier) pass(ctx context.Context, name, uid string) (*v1alpha1.Pass, error) {
 	value, err := v.records.Get(ctx, v1alpha1.PassPrefix+name)
 	if err != nil {
-		return nil, unavailable(credentialCheck, err)
+		return nil, unavailable(credentialUnchecked, err)
 	}
 	p := &v1alpha1.Pass{}
 	if value == nil {
@@ -342,7 +342,7 @@ func (v *Verifier) checkRevocation(ctx context.Context, serial string) error {
 	value, err := v.records.Get(ctx, v1alpha1.RevocationPrefix+serial)
 	switch {
 	case err != nil:
-		return unavailable(credentialCheck, err)
+		return unavailable(credentialUnchecked, err)
 	case value != nil:
 		return refusal(nil, "the client certificate was revoked; get a new one")
 	}
@@ -356,13 +356,13 @@ func refusal(err error, format string, args ...any) *status.Error {
 	return &status.Error{Reason: status.Unauthenticated, Message: fmt.Sprintf(format, args...), Err: err}
 }
 
-const credentialCheck = "your credential cannot be checked"
+const credentialUnchecked = "your credential cannot be checked"
 
-// unavailable returns the error for a failed read of a store. The string failed names the consequence.
-func unavailable(failed string, err error) error {
+// unavailable returns the error for a failed read of a store. It begins with the consequence for the caller.
+func unavailable(consequence string, err error) error {
 	return &status.Error{Reason: status.StoreUnavailable, Err: err,
 		RetryAfter: max(retry, objects.RetryAfter(err), secrets.RetryAfter(err)),
-		Message:    failed + ": the gateway's store fails now; try again"}
+		Message:    consequence + ": the gateway's store fails now; try again"}
 }
 
 func (v *Verifier) unpublished() error {

@@ -1,7 +1,7 @@
 // Package storesuite contains the tests that secrets.Store and objects.Store have in common. Their packages storetest
 // adapt their stores to [Store], describe them with a [Kind], and pass their own tests to [Run].
 //
-// The stores that one function returned by Config.New opens have the same records, as those of several processes would.
+// Config.New returns a function that opens stores. All of them have the same records, like those of several processes.
 package storesuite
 
 import (
@@ -45,8 +45,8 @@ type Store interface {
 // Record is one version of a named value. A field is empty if the operation that returned the record omits it.
 type Record struct {
 	Name, Value string
-	// Version changes with each write. If a store's versions are predictable, SampleName has the version "1" in a
-	// throttled store.
+	// Version changes with each write. The tests of throttled stores use the version "1" for SampleName without
+	// reading it, so a store with predictable versions must begin with it.
 	Version string
 	// Details contains whatever else the store keeps from the creation until the deletion.
 	Details string
@@ -59,7 +59,8 @@ type Kind struct {
 	RetryAfter func(err error) time.Duration
 	// MissingNames are valid names that resemble SampleName. InvalidNames are rejected by every method.
 	MissingNames, InvalidNames []string
-	// Unchanged is the number of constant records in the test of lists. It must exceed a page.
+	// Unchanged is the number of constant records in the test of lists. It must exceed a page
+	// of the tests (4 records), and of the service behind the store.
 	Unchanged int
 }
 
@@ -103,11 +104,11 @@ type suite[S any] struct {
 
 func (s suite[S]) open(t *testing.T) Store { return s.adapt(t, s.c.New(t)()) }
 
-// WantError fails the test unless err is want. The string what is the operation that returned err.
-func WantError(t *testing.T, what string, err, want error) {
+// WantError fails the test unless err is want. The operation is the one that returned err.
+func WantError(t *testing.T, operation string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
-		t.Errorf("%s: got error %v, want %v", what, err, want)
+		t.Errorf("%s: got error %v, want %v", operation, err, want)
 	}
 }
 

@@ -50,8 +50,8 @@ type session struct {
 const maxResponse = 16 << 10
 
 // call returns the response's body. It returns an error if the body has more than maxResponse bytes, or after
-// openTimeout. The stream has the deadline, too: http.Transport closes it when ctx ends, but this interrupts no Read of
-// the body.
+// openTimeout. The stream has the deadline, too. When ctx ends, http.Transport calls the stream's Close, which ends
+// only the writing half, so a Read of the body would go on.
 func (s *session) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -199,8 +199,8 @@ func (r *registry) close() {
 	}
 }
 
-// open connects through one of the cluster's agents with race. The error is tunnel.ErrNone if no agent is connected,
-// the context's if ctx ended, and otherwise that of the last agent.
+// open connects through one of the cluster's agents. Its error is tunnel.ErrNone if no agent is connected, the
+// context's if ctx ended, and otherwise that of the agent that was tried last.
 func (r *registry) open(ctx context.Context, target tunnel.Destination) (net.Conn, error) {
 	sessions := r.sessionsOf(target.Cluster)
 	conn, errs := race(ctx, len(sessions), func(ctx context.Context, i int) (net.Conn, error) {

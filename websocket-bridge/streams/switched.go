@@ -109,7 +109,7 @@ func (c *wsConn) Write(p []byte) (int, error) {
 	} else { // until the end of the current frame
 		n, end := c.out.Next(p)
 		p = p[:n]
-		c.closeSent = end
+		c.closeSent = end // writeClose sends it below
 	}
 	c.last = time.Now()
 	if n, err := c.Conn.Write(p); err != nil {
@@ -160,7 +160,7 @@ func (c *wsConn) endWithCloseFrame(why *status.Error) {
 // goingAway means that the server ends the connection (RFC 6455, section 7.4.1).
 var goingAway = []byte{1001 >> 8, 1001 & 0xff}
 
-// writeClose sends the close frame, unless the last frame is the member's own. It cancels the stream after
+// writeClose sends a close frame, unless the last frame was a close frame of the member. It cancels the stream after
 // closeTimeout. c.mu must be locked, and closeSent set.
 func (c *wsConn) writeClose() {
 	if c.out.Opcode() != frames.Close {

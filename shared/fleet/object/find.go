@@ -139,7 +139,8 @@ func (f *finder) ambiguous(of []*members.Answer) error {
 		strings.Join(names, ", "), strings.Join(forms, " or "))
 }
 
-// notFound passes a member's 404 to the client, and prefers one about the object to one about the kind.
+// notFound passes a member's 404 to the client, and prefers one about the object to one about the kind. At least one
+// of the failures must be a 404, as those of find are if it returns neither a match nor an error.
 func (h *Handler) notFound(w http.ResponseWriter, failures []*members.Failure) error {
 	members.Warn(w.Header(), members.Without(failures, (*members.Failure).IsNotFound))
 	best := failures[slices.IndexFunc(failures, (*members.Failure).IsNotFound)]

@@ -24,7 +24,7 @@ const maxSilence = 5 * time.Minute
 func (f *follower) list(ctx context.Context, params url.Values) (*listing, error) {
 	l := &listing{}
 	call := f.call(params)
-	// A watch has the metadata of single objects. The metadata of a list has another kind.
+	// A client that watches metadata asks for PartialObjectMetadata, but a list has the kind PartialObjectMetadataList.
 	accept := strings.ReplaceAll(f.accept, "as=PartialObjectMetadata;", "as=PartialObjectMetadataList;")
 	call.Header["Accept"] = []string{accept}
 	l.answer = f.client.Do(ctx, f.Target, call, func(a *members.Answer) (err error) {
