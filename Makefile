@@ -123,7 +123,7 @@ moto: ## Install the Python packages that the tests need into .venv, unless Pyth
 
 bench: build-local moto ## Measure cold starts, and the gateway compared with direct requests
 	@$(STEP) "build the benchmarks" $(NEEDS_GO) go build -o dist/local/ ./test/bench ./test/bench/coldstart
-	@$(STEP) "measure the gateway and direct requests" $(NEEDS_GO) dist/local/bench
+	@$(STEP) "measure the gateway and direct requests" $(NEEDS_GO) dist/local/bench --write docs/benchmarks.md
 	@$(STEP) "measure access decisions" $(NEEDS_GO) go test -run '^$$' -bench Allowed ./shared/access
 	@$(STEP) "measure cold starts" $(NEEDS_GO) dist/local/coldstart
 

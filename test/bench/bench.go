@@ -47,25 +47,34 @@ type load struct {
 // part is a measurement that prints one or more tables.
 type part struct {
 	name    string
-	measure func(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error
+	measure func(ctx context.Context, out *report, set *cluster.Set, dir string) error
+}
+
+type measurement func(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error
+
+// plain adapts a part without plots.
+func plain(m measurement) func(context.Context, *report, *cluster.Set, string) error {
+	return func(ctx context.Context, out *report, set *cluster.Set, dir string) error {
+		return m(ctx, out, set, dir)
+	}
 }
 
 // allParts returns the parts. hammerRate is an argument of hang, and watchTime of scale.
 func allParts(hammerRate int, watchTime time.Duration) []part {
-	hangs := func(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
+	hangs := func(ctx context.Context, out *report, set *cluster.Set, dir string) error {
 		return hang(ctx, out, set, dir, hammerRate)
 	}
-	large := func(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
+	large := func(ctx context.Context, out *report, set *cluster.Set, dir string) error {
 		return scale(ctx, out, set, dir, watchTime)
 	}
 	return []part{
-		{"calls", restCalls}, {"aws", onAWS}, {"streams", streams}, {"idle", idle}, {"fleet", fleet},
-		{"private", private}, {"hang", hangs}, {"scale", large},
+		{"calls", restCalls}, {"aws", plain(onAWS)}, {"streams", plain(streams)}, {"idle", plain(idle)},
+		{"fleet", plain(fleet)}, {"private", plain(private)}, {"hang", hangs}, {"scale", large},
 	}
 }
 
 // run measures the named parts, or all.
-func run(ctx context.Context, out io.Writer, names []string, hammerRate int, watchTime time.Duration) (err error) {
+func run(ctx context.Context, out *report, names []string, hammerRate int, watchTime time.Duration) (err error) {
 	parts := allParts(hammerRate, watchTime)
 	for _, name := range names {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
@@ -118,6 +127,15 @@ func fill(ctx context.Context, cfg *rest.Config) error {
 		}
 	}
 	return nil
+}
+
+// empty deletes what fill created.
+func empty(ctx context.Context, cfg *rest.Config) error {
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	return client.CoreV1().Namespaces().Delete(ctx, "bench", metav1.DeleteOptions{})
 }
 
 // startGateway starts a gateway and returns its endpoint.

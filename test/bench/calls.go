@@ -5,16 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterpass/clusterpass/infra/local/server"
 	"github.com/clusterpass/clusterpass/test/cluster"
@@ -23,7 +24,8 @@ import (
 // callRounds is the number of interleaved rounds. The table shows their medians.
 const callRounds = 7
 
-// proxied is an endpoint with the process whose CPU time is measured. The process of a direct call is nil.
+// proxied is an endpoint with the process whose CPU time is measured. The process of a direct call and of a peer is
+// nil.
 type proxied struct {
 	endpoint
 	process *exec.Cmd
@@ -38,15 +40,56 @@ type callResult struct {
 
 // restCalls measures calls to one cluster: directly, through bare httputil.ReverseProxies and through the gateway, each
 // in a process of its own.
-func restCalls(ctx context.Context, out io.Writer, set *cluster.Set, dir string) (err error) {
-	member := set.Cluster("member1")
-	direct, err := newEndpoint("direct", member.RESTConfig())
+func restCalls(ctx context.Context, out *report, set *cluster.Set, dir string) error {
+	return measureCalls(ctx, out, set.Cluster("member1").KubeconfigFile(), nil, dir)
+}
+
+// callsOfPeers is restCalls for the cluster of a kubeconfig, which other gateways know, too. Their kubeconfigs lead to
+// that cluster.
+func callsOfPeers(ctx context.Context, out *report, kubeconfig string, peers []peer) (err error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	if err := fill(ctx, cfg); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, empty(context.WithoutCancel(ctx), cfg)) }()
+	dir, err := os.MkdirTemp("", "clusterpass-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	return measureCalls(ctx, out, kubeconfig, peers, dir)
+}
+
+// peer is another gateway.
+type peer struct{ name, kubeconfig string }
+
+// parsePeer reads NAME=KUBECONFIG.
+func parsePeer(s string) (peer, error) {
+	name, file, ok := strings.Cut(s, "=")
+	if !ok || name == "" || file == "" {
+		return peer{}, fmt.Errorf("--peer %q: want NAME=KUBECONFIG", s)
+	}
+	return peer{name, file}, nil
+}
+
+func measureCalls(ctx context.Context, out *report, kubeconfig string, peers []peer, dir string) (err error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	direct, err := newEndpoint("direct", cfg)
 	if err != nil {
 		return err
 	}
 	endpoints := []*proxied{{endpoint: direct}}
 	defer func() {
 		for _, p := range endpoints[1:] {
+			if p.process == nil {
+				continue
+			}
 			_ = p.process.Process.Signal(os.Interrupt)
 			_ = p.process.Wait() // it was interrupted
 		}
@@ -56,16 +99,16 @@ func restCalls(ctx context.Context, out io.Writer, set *cluster.Set, dir string)
 		run  func() (*exec.Cmd, *rest.Config, error)
 	}{
 		{"ReverseProxy", func() (*exec.Cmd, *rest.Config, error) {
-			return startReverseProxy(ctx, member.KubeconfigFile(), "h2")
+			return startReverseProxy(ctx, kubeconfig, "h2")
 		}},
 		{"ReverseProxy, HTTP/1.1 upstream", func() (*exec.Cmd, *rest.Config, error) {
-			return startReverseProxy(ctx, member.KubeconfigFile(), "http/1.1")
+			return startReverseProxy(ctx, kubeconfig, "http/1.1")
 		}},
 		{"gateway", func() (*exec.Cmd, *rest.Config, error) {
-			return startProcess(ctx, filepath.Join(dir, "calls-inline"), "--register="+member.KubeconfigFile())
+			return startProcess(ctx, filepath.Join(dir, "calls-inline"), "--register="+kubeconfig)
 		}},
 		{"gateway, functions as processes", func() (*exec.Cmd, *rest.Config, error) {
-			return startProcess(ctx, filepath.Join(dir, "calls-process"), "--register="+member.KubeconfigFile(),
+			return startProcess(ctx, filepath.Join(dir, "calls-process"), "--register="+kubeconfig,
 				"--functions="+string(server.Process))
 		}},
 	} {
@@ -79,6 +122,17 @@ func restCalls(ctx context.Context, out io.Writer, set *cluster.Set, dir string)
 			return err
 		}
 	}
+	for _, p := range peers {
+		cfg, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig)
+		if err != nil {
+			return fmt.Errorf("--peer %s: %w", p.name, err)
+		}
+		e, err := newEndpoint(p.name, cfg)
+		if err != nil {
+			return fmt.Errorf("--peer %s: %w", p.name, err)
+		}
+		endpoints = append(endpoints, &proxied{endpoint: e})
+	}
 	return compareCalls(ctx, out, endpoints, []load{
 		{name: "GET, 1 caller", path: "/api/v1/namespaces/default", rounds: 1000, parallel: 1},
 		{name: "GET, 8 callers", path: "/api/v1/namespaces/default", rounds: 3000, parallel: 8},
@@ -89,10 +143,14 @@ func restCalls(ctx context.Context, out io.Writer, set *cluster.Set, dir string)
 }
 
 // compareCalls prints a table of interleaved calls. The endpoints are the direct one, the ReverseProxy and others.
-func compareCalls(ctx context.Context, out io.Writer, endpoints []*proxied, loads []load) error {
+func compareCalls(ctx context.Context, out *report, endpoints []*proxied, loads []load) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(tw, "load\tthrough\tp50 ms\tp99 ms\tcalls/s\tCPU µs\t"+
 		"p50 / direct\tp50 / proxy\tp99 / proxy\tcalls/s / proxy\tCPU / proxy\t")
+	diagram := plot{title: "Median duration of a call, relative to a bare ReverseProxy", file: "benchmarks-calls.svg"}
+	for _, p := range endpoints {
+		diagram.endpoints = append(diagram.endpoints, p.name)
+	}
 	for _, l := range loads {
 		results := make([][]callResult, len(endpoints))
 		for round := range callRounds + 1 {
@@ -108,6 +166,8 @@ func compareCalls(ctx context.Context, out io.Writer, endpoints []*proxied, load
 				}
 			}
 		}
+		diagram.loads = append(diagram.loads, l.name)
+		diagram.ratios = append(diagram.ratios, nil)
 		for i, p := range endpoints {
 			one := func(f func(callResult) float64) float64 { return median(results[i], f) }
 			over := func(base int, f func(callResult) float64) float64 { return one(f) / median(results[base], f) }
@@ -115,10 +175,13 @@ func compareCalls(ctx context.Context, out io.Writer, endpoints []*proxied, load
 			p99 := func(r callResult) float64 { return ms(r.p99) }
 			rate := func(r callResult) float64 { return r.rate }
 			cpu := func(r callResult) float64 { return float64(r.cpu.Microseconds()) }
+			last := &diagram.ratios[len(diagram.ratios)-1]
+			*last = append(*last, over(1, p50))
 			_, _ = fmt.Fprintf(tw, "%s\t%s\t%.2f\t%.2f\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t\n", l.name, p.name,
 				one(p50), one(p99), one(rate), one(cpu), over(0, p50), over(1, p50), over(1, p99), over(1, rate), over(1, cpu))
 		}
 	}
+	out.plots = append(out.plots, diagram)
 	return tw.Flush()
 }
 

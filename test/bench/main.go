@@ -4,9 +4,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -15,7 +18,8 @@ import (
 
 const usage = `Measure the gateway and direct calls to the same cluster, interleaved in one run.
 
-Usage: bench [--hammer-rate N] [--watch-time DURATION] [PART]...
+Usage: bench [--hammer-rate N] [--watch-time DURATION] [--write FILE] [PART]...
+       bench --cluster FILE [--peer NAME=FILE]... [--write FILE]
 
 Without a PART, all are measured:
   calls    requests to one cluster, directly, through a bare reverse proxy and through the gateway
@@ -29,6 +33,10 @@ Without a PART, all are measured:
 
   --hammer-rate N   requests per second to the hanging cluster in the first run of hang (default: 100); 0 omits it
   --watch-time DURATION  duration of the watch of scale (default: 1m)
+  --cluster FILE    kubeconfig of a cluster for the part calls, instead of a new one. The run creates and deletes its
+                    namespace bench
+  --peer NAME=FILE  kubeconfig by which another gateway leads to that cluster; may be repeated
+  --write FILE      also write a page with the tables and plots: docs/benchmarks.md
   --help            print this help
 `
 
@@ -46,11 +54,33 @@ func main() {
 	flags.Usage = func() { _, _ = fmt.Fprint(flags.Output(), usage) }
 	hammerRate := flags.Int("hammer-rate", 100, "")
 	watchTime := flags.Duration("watch-time", time.Minute, "")
+	kubeconfig := flags.String("cluster", "", "")
+	var peers []peer
+	flags.Func("peer", "", func(s string) error {
+		p, err := parsePeer(s)
+		peers = append(peers, p)
+		return err
+	})
+	page := flags.String("write", "", "")
 	_ = flags.Parse(names) // ends the program after an error
 	if *hammerRate < 0 || *hammerRate > 10_000 {
 		exit(fmt.Errorf("--hammer-rate %d: want 0 to 10000", *hammerRate))
 	}
-	exit(run(ctx, os.Stdout, flags.Args(), *hammerRate, *watchTime))
+	var tables bytes.Buffer
+	out := &report{Writer: io.MultiWriter(os.Stdout, &tables)}
+	var err error
+	switch {
+	case *kubeconfig != "" && flags.NArg() > 0, *kubeconfig == "" && len(peers) > 0:
+		err = errors.New("--peer needs --cluster, and --cluster takes no PART")
+	case *kubeconfig != "":
+		err = callsOfPeers(ctx, out, *kubeconfig, peers)
+	default:
+		err = run(ctx, out, flags.Args(), *hammerRate, *watchTime)
+	}
+	if err == nil && *page != "" {
+		err = out.writePage(*page, tables.String(), flags.Args())
+	}
+	exit(err)
 }
 
 func exit(err error) {

@@ -48,8 +48,8 @@ const apiResources = `{"kind":"APIResourceList","groupVersion":"v1","resources":
 	`"singularName":"pod","namespaced":true,"kind":"Pod","shortNames":["po"],"verbs":["get","list","watch"]}]}`
 
 const aggregatedCore = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[` +
-	`{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"pods","responseKind":{"group":"","version":"v1",` +
-	`"kind":"Pod"},"scope":"Namespaced","singularResource":"pod","verbs":["get","list","watch"]}]}]}]}`
+	`{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"pods","responseKind":{"group":"",` +
+	`"version":"v1","kind":"Pod"},"scope":"Namespaced","singularResource":"pod","verbs":["get","list","watch"]}]}]}]}`
 
 // recordedDiscovery returns discovery with 100 groups of custom resources, whose OpenAPI is one of distinct documents.
 func recordedDiscovery(distinct int) map[string][]byte {

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"html"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// report prints tables, and collects them for a page.
+type report struct {
+	io.Writer
+	plots []plot
+}
+
+// plot is a diagram of ratios: for each load, one bar for each endpoint.
+type plot struct {
+	title, file string
+	loads       []string
+	endpoints   []string
+	ratios      [][]float64 // by load, then by endpoint
+}
+
+// writePage writes docs/benchmarks.md, or another file, and the plots beside it. tables is what the parts printed.
+func (r *report) writePage(file, tables string, parts []string) error {
+	var page strings.Builder
+	page.WriteString("# Benchmarks\n\nThis page shows the last run of `make bench`, for readers who compare gateways. " +
+		"[performance.md](explanation/performance.md)\nexplains the figures. Compare two of them only within a run.\n\n")
+	page.WriteString("| | |\n|---|---|\n")
+	for _, row := range [][2]string{
+		{"date", time.Now().UTC().Format(time.DateOnly)}, {"machine", machine()}, {"Go", runtime.Version()},
+		{"revision", revision()},
+		{"command", "`make build-local && go run ./test/bench " + strings.Join(parts, " ") + "`"},
+	} {
+		_, _ = fmt.Fprintf(&page, "| %s | %s |\n", row[0], row[1])
+	}
+	for _, p := range r.plots {
+		_, _ = fmt.Fprintf(&page, "\n![%s](%s)\n", p.title, p.file)
+		if err := os.WriteFile(filepath.Join(filepath.Dir(file), p.file), p.svg(), 0o600); err != nil {
+			return err
+		}
+	}
+	_, _ = fmt.Fprintf(&page, "\n```text\n%s\n```\n", strings.Trim(tables, "\n"))
+	return os.WriteFile(file, []byte(page.String()), 0o600)
+}
+
+func machine() string {
+	model := runtime.GOARCH
+	if f, err := os.Open("/proc/cpuinfo"); err == nil {
+		defer func() { _ = f.Close() }()
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%d × %s, %s", runtime.NumCPU(), model, runtime.GOOS)
+}
+
+func revision() string {
+	out, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output() //nolint:noctx // it ends by itself
+	if err != nil {
+		return "unknown"
+	}
+	return string(bytes.TrimSpace(out))
+}
+
+// The sizes of a plot in pixels.
+const (
+	plotWidth, labelWidth = 760, 250
+	barHeight, loadGap    = 16, 34
+)
+
+var barColors = []string{"#9aa5b1", "#c3cad1", "#2f6f9f", "#d98e3a", "#6b8e4e", "#8a5a83"}
+
+// svg draws horizontal bars. A line marks the ratio 1.
+func (p *plot) svg() []byte {
+	most := 1.0
+	for _, ratios := range p.ratios {
+		most = max(most, slices.Max(ratios))
+	}
+	x := func(ratio float64) float64 { return labelWidth + ratio/most*(plotWidth-labelWidth-50) }
+	height := 40 + len(p.loads)*(len(p.endpoints)*barHeight+loadGap)
+	var b bytes.Buffer
+	_, _ = fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" `+
+		`font-size="12"><rect width="100%%" height="100%%" fill="#ffffff"/><text x="8" y="20" font-size="15">%s</text>`+"\n",
+		plotWidth, height, html.EscapeString(p.title))
+	y := 40
+	for i, load := range p.loads {
+		_, _ = fmt.Fprintf(&b, `<text x="8" y="%d" font-weight="bold">%s</text>`+"\n", y+12, html.EscapeString(load))
+		y += 20
+		for j, name := range p.endpoints {
+			ratio := p.ratios[i][j]
+			_, _ = fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text><rect x="%d" y="%d" width="%.0f" `+
+				`height="%d" fill="%s"/><text x="%.0f" y="%d">%.2f</text>`+"\n", labelWidth-6, y+12, html.EscapeString(name),
+				labelWidth, y+2, x(ratio)-labelWidth, barHeight-3, barColors[j%len(barColors)], x(ratio)+4, y+12, ratio)
+			y += barHeight
+		}
+		y += loadGap - 20
+	}
+	_, _ = fmt.Fprintf(&b, `<line x1="%.0f" x2="%.0f" y1="34" y2="%d" stroke="#444444" stroke-dasharray="3 3"/>`+
+		"</svg>\n", x(1), x(1), height-8)
+	return b.Bytes()
+}

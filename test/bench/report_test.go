@@ -1,0 +1,53 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The page must show its plots, or readers see broken images.
+func TestPageShowsItsPlots(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "page.md")
+	r := &report{Writer: io.Discard, plots: []plot{{
+		title: "p50 < 2", file: "calls.svg", loads: []string{"GET & more", "LIST"}, endpoints: []string{"direct", "gateway"},
+		ratios: [][]float64{{0.5, 1.2}, {1, 4}},
+	}}}
+	if err := r.writePage(file, "\nload  p50\n", []string{"calls"}); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"](calls.svg)", "load  p50", "go run ./test/bench calls", "| Go | go"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
+		}
+	}
+	svg, err := os.Open(filepath.Join(filepath.Dir(file), "calls.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = svg.Close() }()
+	bars := 0
+	for d := xml.NewDecoder(svg); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if start, ok := token.(xml.StartElement); ok && start.Name.Local == "rect" {
+			bars++
+		}
+	}
+	if bars != 1+4 {
+		t.Errorf("%d rectangles, want the background and 4 bars", bars)
+	}
+}
