@@ -89,7 +89,7 @@ func (f *Fleet) Stats() map[string]cache.Stats { return f.members.Stats() }
 // returns an error, for the log, if the response is a member's Status. For every other error, nothing was written. Do
 // panics with http.ErrAbortHandler if it cannot complete a response.
 func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) (*forward.Remainder, error) {
-	d, err := f.parse(r, c)
+	d, err := f.newDispatcher(r, c)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ type dispatcher struct {
 	object   *object.Handler
 }
 
-func (f *Fleet) parse(r *http.Request, c forward.FleetCall) (*dispatcher, error) {
+func (f *Fleet) newDispatcher(r *http.Request, c forward.FleetCall) (*dispatcher, error) {
 	req, err := request.Parse(r, c)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Handler serves a request or returns a *status.Error.
+// Handler serves a request, or returns a *status.Error or, if the client has gone, the error of the context.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
 // Streamer serves requests that stay open. It is safe for concurrent use.

@@ -172,8 +172,8 @@ func (s suite[S]) listUnderChange(t *testing.T) {
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				// The changing records come before, between and after the unchanged ones.
-				folder := []string{"lists/a", unchanged[i*7%len(unchanged)], "lists/z"}[i%3]
-				r, err := st.Create(ctx, fmt.Sprintf("%s-%d", folder, w), "v")
+				stem := []string{"lists/a", unchanged[i*7%len(unchanged)], "lists/z"}[i%3]
+				r, err := st.Create(ctx, fmt.Sprintf("%s-%d", stem, w), "v")
 				if err == nil {
 					err = st.Delete(ctx, r)
 				}

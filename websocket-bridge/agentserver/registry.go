@@ -50,8 +50,8 @@ type session struct {
 const maxResponse = 16 << 10
 
 // call returns the response's body. It returns an error if the body has more than maxResponse bytes, or after
-// openTimeout. The stream has the deadline, too. When ctx ends, http.Transport calls the stream's Close, which ends
-// only the writing half, so a Read of the body would go on.
+// openTimeout. The stream has the deadline, too, because the stream's Close, which http.Transport calls when ctx ends,
+// interrupts no Read of the body.
 func (s *session) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()

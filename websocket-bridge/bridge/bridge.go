@@ -170,7 +170,7 @@ func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error
 	b.draining.Store(true)
 	drainCtx, cancel := context.WithTimeout(callsCtx, drain.Timeout)
 	defer cancel()
-	// Sessions end before drainCtx, which leaves time for their close frames.
+	// Streams other than watches end before drainCtx, which leaves time for their close frames.
 	sessionsCtx, cancel := context.WithTimeout(callsCtx, drain.Timeout-min(drain.Timeout/4, 5*time.Second))
 	defer cancel()
 	select {

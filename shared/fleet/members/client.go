@@ -90,7 +90,7 @@ func (c *Client) RouteTo(cluster, path string) route.Route {
 
 // Do calls one member and waits for the head of its response until the deadline. ready, if not nil, reads a successful
 // response, or its beginning, within the same deadline. A response without a code of success is a Failure. If
-// Answer.Err is nil, the caller must call CloseAll.
+// Answer.Err is nil, the caller must call CloseAll. ctx must be derived from c.Context().
 func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answer) error) (a *Answer) {
 	if t.Unavailable != nil {
 		return &Answer{Target: t, Stop: func() {}, Err: t.Unavailable}

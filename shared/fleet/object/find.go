@@ -27,8 +27,9 @@ type finder struct {
 	req    *request.Request
 }
 
-// find returns the answer of a target that has the object. Several are an error, except for ChecksNamespace. If none
-// has it, match is nil and the failures explain why. Otherwise, the failures are of members that may have it, too.
+// find returns the answer of a target that has the object. Several are an error, unless kubectl only checks that a
+// namespace exists. If none has it, match is nil and the failures explain why. Otherwise, the failures are of members
+// that may have it, too.
 func (f *finder) find(targets []members.Target, call func(t members.Target) (members.Call, error)) (
 	*match, []*members.Failure, error,
 ) {
@@ -83,7 +84,8 @@ func (f *finder) checkMatches(good []*members.Answer, failures, unknown []*membe
 	return nil
 }
 
-// checkUnknown fails a write if another member may have the object. A member that denies the read does not count.
+// checkUnknown fails what is no read, such as a write or exec, if another member may have the object. A member that
+// denies the read does not count.
 func (f *finder) checkUnknown(in *members.Answer, unknown []*members.Failure) error {
 	undecided := members.Without(unknown, f.isDenied)
 	if len(undecided) == 0 {
@@ -140,7 +142,7 @@ func (f *finder) ambiguous(of []*members.Answer) error {
 }
 
 // notFound passes a member's 404 to the client, and prefers one about the object to one about the kind. At least one
-// of the failures must be a 404, as those of find are if it returns neither a match nor an error.
+// of the failures must be a 404. find ensures it if it returns neither a match nor an error.
 func (h *Handler) notFound(w http.ResponseWriter, failures []*members.Failure) error {
 	members.Warn(w.Header(), members.Without(failures, (*members.Failure).IsNotFound))
 	best := failures[slices.IndexFunc(failures, (*members.Failure).IsNotFound)]

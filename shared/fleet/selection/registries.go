@@ -113,6 +113,7 @@ func (s *Selector) selectCovered(ctx context.Context, allowed []members.Entry, k
 		if covers {
 			out, isKnown = append(out, t), isKnown || t.Unavailable == nil
 		}
+		// Without the control-plane cluster's kind, an unavailable cluster may have a kind that is covered.
 		if t.Unavailable != nil && (covers || control.Kind == "") {
 			unknown = append(unknown, t.Unavailable)
 		}

@@ -190,7 +190,7 @@ func (s *Store) query(ctx context.Context, resource, name, after string, limit i
 	}
 }
 
-// applyNewestWrites adds writes that the query may have missed. A watch from now would not deliver them.
+// applyNewestWrites adds writes that the query may have missed. A watch from the revision now would not deliver them.
 func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, more bool, prefix, after string,
 	now uint64) ([]objects.Object, error) {
 	to := "" // the last key of the list

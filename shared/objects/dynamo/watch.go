@@ -17,7 +17,7 @@ import (
 
 const progressEvery = 2 * time.Second
 
-// Watch implements objects.Store. Other Stores' writes are delivered after at most Config.MaxPoll.
+// Watch implements objects.Store. Other Stores' writes are delivered after at most 1.5 times Config.MaxPoll.
 func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
 	progress func(uint64)) error {
 	var reported time.Time
