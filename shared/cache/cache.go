@@ -115,7 +115,7 @@ func (c *Cache[V]) now() time.Time { return c.cfg.Now().Round(0) }
 // Get returns the value of key, from the cache or from the store.
 func (c *Cache[V]) Get(ctx context.Context, key string) (V, error) {
 	e, ok := c.lookup(key)
-	if ok && c.now().Before(e.expires) {
+	if ok && c.isFresh(e) {
 		return c.answerFrom(e)
 	}
 	return c.ask(ctx, key, e, ok, false)
@@ -124,7 +124,7 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (V, error) {
 // CanServe reports whether Get would answer from an entry if the store were down.
 func (c *Cache[V]) CanServe(key string) bool {
 	e, ok := c.lookup(key)
-	return ok && (c.now().Before(e.expires) || c.mayServeStale(e))
+	return ok && (c.isFresh(e) || c.mayServeStale(e))
 }
 
 // Refresh is Get, but fetches key even if its entry is fresh, unless it was renewed less than Retry ago.
@@ -148,9 +148,10 @@ func (c *Cache[V]) Renew(ctx context.Context, key string, outdated func(V) bool)
 
 func (c *Cache[V]) renewedJustNow(e entry[V]) bool {
 	if e.err != nil {
-		return c.now().Before(e.expires)
+		return c.isFresh(e)
 	}
-	return c.now().Sub(e.renewed) < c.cfg.Retry
+	since := c.now().Sub(e.renewed)
+	return since >= 0 && since < c.cfg.Retry
 }
 
 // ask starts or joins a fetch. ok reports whether e exists.
@@ -220,7 +221,7 @@ func (c *Cache[V]) start(ctx context.Context, key string, fresh bool) <-chan sin
 		defer c.endFlight(name, c.beginFlight(name))
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.Timeout)
 		defer cancel()
-		if e, ok := c.lookup(key); ok && !fresh && c.now().Before(e.expires) {
+		if e, ok := c.lookup(key); ok && !fresh && c.isFresh(e) {
 			return e, e.err // another fetch ended since the caller's lookup
 		}
 		e, err := c.read(ctx, key, fresh)
@@ -309,7 +310,16 @@ func (c *Cache[V]) fetchAsOf(ctx context.Context, key string, fresh bool) (asOf 
 	return asOf, v, err
 }
 
+// isFresh is false for an entry of the future: the clock was set back, so the age of the entry is not known.
+func (c *Cache[V]) isFresh(e entry[V]) bool {
+	now := c.now()
+	return now.Before(e.expires) && !now.Before(e.read)
+}
+
 func (c *Cache[V]) mayServeStale(e entry[V]) bool {
+	if c.now().Before(e.read) {
+		return false
+	}
 	if e.hung {
 		return c.now().Sub(e.read) <= c.cfg.Timeout+c.cfg.Hung
 	}
@@ -349,7 +359,7 @@ func (c *Cache[V]) put(key string, e entry[V]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, known := range []*lru.Cache[string, entry[V]]{c.entries, c.negative} {
-		if old, ok := known.Peek(key); ok && old.read.After(e.read) {
+		if old, ok := known.Peek(key); ok && old.read.After(e.read) && !old.read.After(c.now()) {
 			return
 		}
 	}

@@ -336,6 +336,7 @@ func TestFleetGzipToRemoteClients(t *testing.T) {
 		path, source, accepted, want string
 	}{
 		"large":           {"/fleet/api/v1/pods", "203.0.113.9", "gzip", "gzip"},
+		"a browser":       {"/fleet/api/v1/pods", "203.0.113.9", "gzip, deflate, br, zstd", "gzip"},
 		"small":           {"/fleet/api/v1/pods?limit=1", "203.0.113.9", "gzip", ""},
 		"refused":         {"/fleet/api/v1/pods", "203.0.113.9", "identity", ""},
 		"refused by q":    {"/fleet/api/v1/pods", "203.0.113.9", "gzip;q=0", ""},

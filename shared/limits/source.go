@@ -34,7 +34,9 @@ func SourceOf(addr netip.Addr) Source {
 func (s Source) IsKnown() bool { return s.prefix.IsValid() }
 
 // IsLoopback reports whether the source is this machine.
-func (s Source) IsLoopback() bool { return s.prefix.Addr().IsLoopback() }
+func (s Source) IsLoopback() bool {
+	return s.prefix.Addr().IsLoopback() || s.prefix.Contains(netip.IPv6Loopback())
+}
 
 // IsLoopbackHost reports whether a host of a URL is a loopback address.
 func IsLoopbackHost(host string) bool { return SourceOf(ParseAddress(host)).IsLoopback() }

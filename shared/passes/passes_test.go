@@ -757,3 +757,21 @@ func (noObjects) Get(context.Context, string) (objects.Object, error) {
 func (noSecrets) Get(context.Context, string) (*secrets.Secret, error) {
 	return nil, secrets.ErrNotFound
 }
+
+// A revoked pass must stop working within RemoteFresh, also if the clock is set back.
+func TestRevokedAfterTheClockIsSetBack(t *testing.T) {
+	o := newTestGateway(t)
+	issued := o.issue("ci", nil)
+	o.clock.Step(10 * time.Minute)
+	if _, err := o.authenticate(issued); err != nil {
+		t.Fatal(err)
+	}
+	o.clock.SetTime(o.clock.Now().Add(-5 * time.Minute))
+	if err := o.Revoke(t.Context(), "ci"); err != nil {
+		t.Fatal(err)
+	}
+	o.clock.Step(RemoteFresh)
+	if _, err := o.authenticate(issued); err == nil {
+		t.Error("the pass works after its revocation")
+	}
+}

@@ -67,7 +67,7 @@ func machine() string {
 }
 
 func revision() string {
-	out, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output() //nolint:noctx // it ends by itself
+	out, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {
 		return "unknown"
 	}

@@ -18,7 +18,7 @@ var compressing = newCompressing()
 
 func newCompressing() func(http.Handler) http.HandlerFunc {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressed), gzhttp.CompressionLevel(gzip.BestSpeed),
-		gzhttp.ContentTypes([]string{"application/json"}))
+		gzhttp.ContentTypes([]string{"application/json"}), gzhttp.EnableZstd(false))
 	if err != nil {
 		panic(err) // the options are constant
 	}

@@ -26,6 +26,9 @@ const (
 	maxLists   = 8
 	// timeout is the deadline of one validation. A longer one was frozen with its process and may never end.
 	timeout = 5 * time.Second
+	// settled is the time after a write for which reads are not remembered. Until the write has ended, a read may have the
+	// revision, but not yet the object.
+	settled = 5 * time.Second
 	// maxChanges is the number of writes after which everything is read again.
 	maxChanges = 1000
 )
@@ -50,6 +53,8 @@ type Replica struct {
 
 	mu       sync.Mutex
 	revision uint64
+	since    time.Time // when revision was first read
+	purged   int       // number of times that everything was forgotten
 	asOf     time.Time // wall-clock time; the memory includes all writes that were completed by then
 	objects  *lru.Cache[string, record]
 	lists    map[string]objects.Page // by prefix; whole lists
@@ -144,23 +149,43 @@ func (r *Replica) validate(ctx context.Context, f *flight) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	isNewest := !f.began.Before(r.asOf) || r.asOf.After(r.now())
 	if isLost {
 		r.objects.Purge()
 		clear(r.lists)
-		r.revision, r.asOf = to, f.began
-		return nil
+		r.purged++
+	}
+	if isNewest && (isLost || to != r.revision || r.since.After(r.now())) {
+		r.since = f.began
+	}
+	if isLost && isNewest {
+		r.revision = to
 	}
 	for _, e := range changes {
 		if e.Object.Revision > r.revision { // another validation may have applied it
 			r.apply(e)
 		}
 	}
-	r.revision = max(r.revision, to)
-	if f.began.After(r.asOf) || r.asOf.After(r.now()) {
-		r.asOf = f.began
+	if isNewest {
+		r.revision, r.asOf = max(r.revision, to), f.began
 	}
 	return nil
 }
+
+// state identifies the memory at the beginning of a read of the store.
+type state struct {
+	revision  uint64
+	purged    int
+	isSettled bool
+}
+
+// state returns the current state. r.mu must be locked.
+func (r *Replica) state() state {
+	return state{r.revision, r.purged, r.now().Sub(r.since) >= settled}
+}
+
+// mayRemember reports whether no change was applied since a read began. r.mu must be locked.
+func (r *Replica) mayRemember(before state) bool { return before.isSettled && before == r.state() }
 
 // apply changes what the memory has of the event's object. r.mu must be locked.
 func (r *Replica) apply(e objects.Event) {
@@ -182,7 +207,7 @@ func (r *Replica) Get(ctx context.Context, key string) (objects.Object, error) {
 		return objects.Object{}, err
 	}
 	r.mu.Lock()
-	base := r.revision
+	before := r.state()
 	known, ok := r.objects.Get(key)
 	r.mu.Unlock()
 	if ok {
@@ -195,7 +220,7 @@ func (r *Replica) Get(ctx context.Context, key string) (objects.Object, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.revision == base { // otherwise a change that was applied meanwhile may be newer
+	if r.mayRemember(before) {
 		r.objects.Add(key, record{o, err})
 	}
 	return o, err
@@ -210,7 +235,7 @@ func (r *Replica) List(ctx context.Context, prefix string, limit int, cont strin
 		return objects.Page{}, err
 	}
 	r.mu.Lock()
-	base := r.revision
+	before := r.state()
 	known, ok := r.lists[prefix]
 	r.mu.Unlock()
 	if ok {
@@ -219,7 +244,7 @@ func (r *Replica) List(ctx context.Context, prefix string, limit int, cont strin
 	page, err := r.cfg.Store.List(ctx, prefix, 0, "")
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil && r.revision == base && len(r.lists) < maxLists {
+	if err == nil && r.mayRemember(before) && len(r.lists) < maxLists {
 		r.lists[prefix] = page
 	}
 	return page, err

@@ -92,6 +92,15 @@ func newSetup(t *testing.T) *setup {
 	return s
 }
 
+// settle waits until reads are remembered.
+func (s *setup) settle() {
+	s.t.Helper()
+	if _, err := s.AsOf(s.t.Context(), true); err != nil {
+		s.t.Fatal(err)
+	}
+	s.clock.Step(time.Minute)
+}
+
 func (s *setup) create(key, value string) objects.Object {
 	s.t.Helper()
 	o, err := s.store.Create(s.t.Context(), key, []byte(value))
@@ -142,6 +151,7 @@ func TestRevisionValidatesEverything(t *testing.T) {
 	s := newSetup(t)
 	s.create("clusters/a", "1")
 	s.create("clusters/b", "1")
+	s.settle()
 	for range 5 {
 		s.want("clusters/a", "1")
 		s.want("clusters/b", "1")
@@ -151,13 +161,14 @@ func TestRevisionValidatesEverything(t *testing.T) {
 		}
 		s.clock.Step(maxAge + time.Millisecond)
 	}
-	s.wantCalls(3, 1, 5, 0)
+	s.wantCalls(3, 1, 6, 0)
 }
 
 // A change must be visible after MaxAge, without another read of the objects.
 func TestChangesComeFromTheLog(t *testing.T) {
 	s := newSetup(t)
 	a, b := s.create("clusters/a", "1"), s.create("clusters/b", "1")
+	s.settle()
 	s.want("clusters/a", "1")
 	s.want("clusters/b", "1")
 	s.want("clusters/c", "")
@@ -168,9 +179,9 @@ func TestChangesComeFromTheLog(t *testing.T) {
 	s.clock.Step(maxAge + time.Millisecond)
 	s.want("clusters/a", "3")
 	s.want("clusters/c", "1")
-	s.wantCalls(3, 0, 2, 1)
+	s.wantCalls(3, 0, 3, 1)
 	s.want("clusters/b", "")
-	s.wantCalls(4, 0, 2, 1) // a deleted object is read again
+	s.wantCalls(4, 0, 3, 1) // a deleted object is read again
 }
 
 func TestListIsReadAgainAfterAChange(t *testing.T) {
@@ -187,20 +198,22 @@ func TestListIsReadAgainAfterAChange(t *testing.T) {
 			t.Errorf("got %q and %v, want %q", got, err, want)
 		}
 	}
+	s.settle()
 	list("1")
 	s.create("roles/x", "1")
 	s.clock.Step(maxAge + time.Millisecond)
 	list("1")
-	s.wantCalls(0, 1, 2, 1)
+	s.wantCalls(0, 1, 3, 1)
 	s.update(a, "2")
 	s.clock.Step(maxAge + time.Millisecond)
 	list("2")
-	s.wantCalls(0, 2, 3, 2)
+	s.wantCalls(0, 2, 4, 2)
 }
 
 func TestFreshReadSeesTheLastWrite(t *testing.T) {
 	s := newSetup(t)
 	a := s.create("clusters/a", "1")
+	s.settle()
 	s.want("clusters/a", "1")
 	s.clock.Step(time.Millisecond)
 	s.update(a, "2")
@@ -227,6 +240,7 @@ func TestUnknownChangesForgetEverything(t *testing.T) {
 			s := newSetup(t)
 			a := s.create("clusters/a", "1")
 			s.create("clusters/b", "1")
+			s.settle()
 			s.want("clusters/a", "1")
 			s.update(a, "2")
 			change(s)
@@ -240,6 +254,7 @@ func TestUnknownChangesForgetEverything(t *testing.T) {
 func TestOutageIsAnError(t *testing.T) {
 	s := newSetup(t)
 	s.create("clusters/a", "1")
+	s.settle()
 	s.want("clusters/a", "1")
 	s.store.err.Store(&objects.ErrUnavailable)
 	s.clock.Step(maxAge + time.Millisecond)
@@ -248,15 +263,14 @@ func TestOutageIsAnError(t *testing.T) {
 	}
 	s.store.err.Store(nil)
 	s.want("clusters/a", "1")
-	s.wantCalls(1, 0, 3, 0)
+	s.wantCalls(1, 0, 4, 0)
 }
 
 // A read that a change overtakes must not be remembered.
 func TestOvertakenReadIsForgotten(t *testing.T) {
 	s := newSetup(t)
-	s.create("clusters/z", "1")
-	s.want("clusters/z", "1")
 	a := s.create("clusters/a", "1")
+	s.settle()
 	s.store.beforeGetReturns = func() {
 		s.store.beforeGetReturns = nil
 		s.update(a, "2")
@@ -272,6 +286,7 @@ func TestOvertakenReadIsForgotten(t *testing.T) {
 func TestClockThatIsSetBackValidatesAgain(t *testing.T) {
 	s := newSetup(t)
 	a := s.create("clusters/a", "1")
+	s.settle()
 	s.want("clusters/a", "1")
 	s.update(a, "2")
 	s.clock.SetTime(s.clock.Now().Add(-time.Hour))
@@ -281,7 +296,11 @@ func TestClockThatIsSetBackValidatesAgain(t *testing.T) {
 // Every read must include the writes that were completed when the memory was validated, whatever runs beside it.
 func TestReadsIncludeEarlierWrites(t *testing.T) {
 	s := newSetup(t)
-	r := replica.New(replica.Config{Store: s.store, MaxAge: time.Millisecond})
+	// The clock jumps, so that some reads are remembered.
+	var ticks atomic.Int64
+	began := time.Now()
+	now := func() time.Time { return began.Add(time.Duration(ticks.Add(1)) * time.Second) }
+	r := replica.New(replica.Config{Store: s.store, MaxAge: time.Millisecond, Now: now})
 	const keys = 5
 	var (
 		written [keys]atomic.Uint64 // the last revision of each key
@@ -322,4 +341,100 @@ func TestReadsIncludeEarlierWrites(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// halfApplied is a store during a write: it has the new revision, but Get still returns the old object. A Store may do
+// so until the write has returned.
+type halfApplied struct {
+	objects.Store
+	old atomic.Pointer[objects.Object]
+}
+
+func (s *halfApplied) Get(ctx context.Context, key string) (objects.Object, error) {
+	if o := s.old.Load(); o != nil && o.Key == key {
+		return *o, nil
+	}
+	return s.Store.Get(ctx, key)
+}
+
+// A revoked pass would work for ever if its state during the revocation were remembered.
+func TestHalfAppliedWriteIsNotRemembered(t *testing.T) {
+	s := newSetup(t)
+	store := &halfApplied{Store: s.store}
+	r := replica.New(replica.Config{Store: store, MaxAge: maxAge, Now: s.clock.Now})
+	o := s.create("passes/p", "1")
+	store.old.Store(&o)
+	s.delete(o)
+	if _, err := r.Get(t.Context(), o.Key); err != nil {
+		t.Fatal(err)
+	}
+	store.old.Store(nil)
+	s.clock.Step(maxAge + time.Millisecond)
+	if _, err := r.Get(t.Context(), o.Key); !errors.Is(err, objects.ErrNotFound) {
+		t.Errorf("after the deletion: %v", err)
+	}
+}
+
+// lateStore delays the results of the next Revision and Get, which it has already read.
+type lateStore struct {
+	objects.Store
+	revision, get *delay
+}
+
+// delay delays one result.
+type delay struct {
+	isUsed    atomic.Bool
+	begun, to chan struct{}
+}
+
+func newDelay() *delay { return &delay{begun: make(chan struct{}), to: make(chan struct{})} }
+
+func (d *delay) wait() {
+	if d.isUsed.CompareAndSwap(false, true) {
+		close(d.begun)
+		<-d.to
+	}
+}
+
+func (s *lateStore) Revision(ctx context.Context) (uint64, error) {
+	rev, err := s.Store.Revision(ctx)
+	s.revision.wait()
+	return rev, err
+}
+
+func (s *lateStore) Get(ctx context.Context, key string) (objects.Object, error) {
+	o, err := s.Store.Get(ctx, key)
+	s.get.wait()
+	return o, err
+}
+
+// A validation and a read that end late must not bring back what a newer validation has seen deleted.
+func TestLateResultsAreNotRemembered(t *testing.T) {
+	s := newSetup(t)
+	o := s.create("passes/p", "1")
+	store := &lateStore{s.store, newDelay(), newDelay()}
+	r := replica.New(replica.Config{Store: store, MaxAge: maxAge, Now: s.clock.Now})
+	fresh := func() {
+		t.Helper()
+		s.clock.Step(time.Millisecond)
+		if _, err := r.AsOf(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var late sync.WaitGroup
+	late.Go(func() { _, _ = r.AsOf(t.Context(), false) })
+	<-store.revision.begun
+	fresh()
+	s.clock.Step(time.Minute)
+	fresh()
+	late.Go(func() { _, _ = r.Get(t.Context(), o.Key) })
+	<-store.get.begun
+	s.delete(o)
+	fresh()
+	close(store.revision.to)
+	close(store.get.to)
+	late.Wait()
+	if _, err := r.Get(t.Context(), o.Key); !errors.Is(err, objects.ErrNotFound) {
+		t.Errorf("after the deletion: %v", err)
+	}
 }
