@@ -40,7 +40,7 @@ func (c slowConn) Read(p []byte) (int, error) {
 // podsLike returns a list that compresses like one of pods: to a seventh or so.
 func podsLike(size int) string {
 	var b strings.Builder
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same text in each run
+	random := rand.New(rand.NewPCG(1, 2)) // the same text in each run
 	b.WriteString(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`)
 	for i := 0; b.Len() < size; i++ {
 		if i > 0 {
