@@ -189,7 +189,7 @@ func (i *Issuer) mintToken(ctx context.Context, out *Issued) (err error) {
 	return err
 }
 
-// List returns all passes by name, including expired ones that Prune has not deleted.
+// List returns all passes, sorted by name, including expired ones that Prune has not deleted.
 func (i *Issuer) List(ctx context.Context) ([]v1alpha1.Pass, error) {
 	page, err := i.Objects.List(ctx, v1alpha1.PassPrefix, 0, "")
 	if err != nil {
@@ -276,7 +276,8 @@ func (i *Issuer) Prune(ctx context.Context) error {
 	}
 }
 
-// Maintain calls PublishAll and Prune at once and then every hour, until ctx ends. It passes their errors to failed.
+// Maintain calls PublishAll and Prune immediately and then every hour, until ctx ends. It passes their errors to
+// failed.
 func (i *Issuer) Maintain(ctx context.Context, failed func(error)) {
 	for {
 		for _, do := range []func(context.Context) error{i.PublishAll, i.Prune} {

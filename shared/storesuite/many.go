@@ -33,7 +33,8 @@ func (s suite[S]) openAll(t *testing.T) []Store {
 	return stores
 }
 
-// Race calls f for all stores at once, and returns the indexes of those that succeeded. The others must return loss.
+// Race calls f for all stores at once, and returns the indexes of those that succeeded. The others must return loss. If
+// loss is nil, none may fail.
 func Race[S any](t *testing.T, stores []S, loss error, f func(i int, st S) error) (winners []int) {
 	t.Helper()
 	errs := make([]error, len(stores))

@@ -63,7 +63,8 @@ func (b *Bridge) RegisterAuditMetrics(gw *gateway.Gateway) {
 	counter(auditLost, "Audit events that could not be delivered.", func(s audit.Stats) uint64 { return s.Lost })
 	counter(auditRefused, "Calls that were refused because audit events could not be delivered.",
 		func(s audit.Stats) uint64 { return s.Refused })
-	counter("clusterpass_audit_overridden_total", "Calls whose audit events were lost because an operator allowed it.",
+	counter("clusterpass_audit_overridden_total",
+		"Calls that were served although the audit queue was full, because an operator allowed it.",
 		func(s audit.Stats) uint64 { return s.Overridden })
 	b.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "clusterpass_audit_events_waiting", Help: "Audit events that wait to be delivered.",

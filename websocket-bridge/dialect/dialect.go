@@ -145,7 +145,8 @@ func (s *session) byPlainHTTP() (done bool, err error) {
 	return true, text.Answer(s.w, s.ws, s.r, do, s.maxMessage, s.protocol, s.framing)
 }
 
-// bySPDY returns false if the member refuses SPDY, too. The client then gets the response to the websocket.
+// bySPDY returns false if the member refuses SPDY, too. The client then gets the member's response to the websocket
+// request.
 func (s *session) bySPDY() (done bool, err error) {
 	resp, call, err := forward.Dial(s.spdyRequest(), s.call, forward.SPDY)
 	if err != nil {

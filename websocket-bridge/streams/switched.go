@@ -109,7 +109,7 @@ func (c *wsConn) Write(p []byte) (int, error) {
 	} else { // until the end of the current frame
 		n, end := c.out.Next(p)
 		p = p[:n]
-		c.closeSent = end // writeClose sends it below
+		c.closeSent = end // unless this frame is a close frame, writeClose sends one below
 	}
 	c.last = time.Now()
 	if n, err := c.Conn.Write(p); err != nil {

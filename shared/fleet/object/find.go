@@ -84,8 +84,8 @@ func (f *finder) checkMatches(good []*members.Answer, failures, unknown []*membe
 	return nil
 }
 
-// checkUnknown fails what is no read, such as a write or exec, if another member may have the object. A member that
-// denies the read does not count.
+// checkUnknown returns an error for a request that is no read, such as a write or exec, if another member may have the
+// object. A member that denies the read does not count.
 func (f *finder) checkUnknown(in *members.Answer, unknown []*members.Failure) error {
 	undecided := members.Without(unknown, f.isDenied)
 	if len(undecided) == 0 {

@@ -66,7 +66,8 @@ func (f *follower) sendInitial(ctx context.Context) error {
 		return err
 	}
 	defer l.close()
-	if m := l.Metadata(); m != nil && !cursor.ValidOwn(m.ResourceVersion) { // nil if it follows the objects
+	// The metadata is nil if the member sends it after the objects.
+	if m := l.Metadata(); m != nil && !cursor.ValidOwn(m.ResourceVersion) {
 		return f.unwatchable()
 	}
 	f.reportStart(nil)

@@ -190,7 +190,8 @@ func (s *Store) query(ctx context.Context, resource, name, after string, limit i
 	}
 }
 
-// applyNewestWrites adds writes that the query may have missed. A watch from the revision now would not deliver them.
+// applyNewestWrites corrects found by the writes up to the revision now that the query may have missed. A watch that
+// begins at that revision would not deliver them.
 func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, more bool, prefix, after string,
 	now uint64) ([]objects.Object, error) {
 	to := "" // the last key of the list

@@ -7,7 +7,8 @@
 //   - Delete first makes a tombstone current, a version whose ID starts with CLUSTERPASS_DELETED. To reuse the name,
 //     Create has to restore the AWS secret. Its current version is then the tombstone, not the deleted value.
 //   - The deleted value can be recovered as AWSPREVIOUS.
-//   - Errors do not contain the message with which AWS rejects a call that contained a value.
+//   - If AWS rejects a call with a value as invalid, the error does not contain AWS's message, which may quote the
+//     value.
 package awssecrets
 
 import (
