@@ -1,0 +1,38 @@
+package rules
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestTrackedFilesAreSmallText: a compiled program that is committed by mistake stays in the history of every clone.
+func TestTrackedFilesAreSmallText(t *testing.T) {
+	const most = 1 << 20
+	const root = "../.."
+	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+	if len(files) < 500 {
+		t.Fatalf("git lists only %d files", len(files))
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(filepath.Join(root, name))
+		if os.IsNotExist(err) {
+			continue // deleted, and the deletion is not committed yet
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(data) > most {
+			t.Errorf("%s has %d bytes, want %d at most; remove it from the commit", name, len(data), most)
+		}
+		if bytes.IndexByte(data, 0) >= 0 {
+			t.Errorf("%s is no text; remove it from the commit", name)
+		}
+	}
+}
