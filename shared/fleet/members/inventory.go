@@ -2,9 +2,9 @@ package members
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -32,7 +32,9 @@ const ( // while the store is down
 type Inventory struct {
 	Clusters   []Entry // sorted by name
 	Registries []searchv1alpha1.ResourceRegistry
-	Digest     string // covers the versions of all objects
+	// Digest covers all clusters and registries, except the status of clusters. Each probe that finds a change stores a
+	// status, so that a fleet of hundreds would always have another digest.
+	Digest Digest
 }
 
 // Entry is a cluster with its permanent id, which is the store's revision that created it.
@@ -86,7 +88,6 @@ func readInventory(ctx context.Context, store Objects, log *slog.Logger) (*Inven
 		}
 		inv.Clusters = append(inv.Clusters, Entry{c, o.Created})
 	}
-	versions := versionsOf(page)
 	slices.SortFunc(inv.Clusters, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 	if page, err = store.List(ctx, searchv1alpha1.Prefix, 0, ""); err != nil {
 		return nil, err
@@ -100,16 +101,22 @@ func readInventory(ctx context.Context, store Objects, log *slog.Logger) (*Inven
 		r.Name = strings.TrimPrefix(o.Key, searchv1alpha1.Prefix)
 		inv.Registries = append(inv.Registries, r)
 	}
-	inv.Digest = strings.Join(append(versions, versionsOf(page)...), "\n")
-	return inv, nil
+	inv.Digest, err = digest(inv.Clusters, page)
+	return inv, err
 }
 
-func versionsOf(page objects.Page) []string {
-	out := make([]string, len(page.Objects))
-	for i, o := range page.Objects {
-		out[i] = fmt.Sprintf("%s %d", o.Key, o.Revision)
+// digest returns the digest of clusters, and of registries by their revisions.
+func digest(clusters []Entry, registries objects.Page) (d Digest, err error) {
+	h := sha256.New()
+	out := json.NewEncoder(h)
+	for _, c := range clusters {
+		err = errors.Join(err, out.Encode([]any{c.Name, c.ID, c.Labels, c.Annotations, c.Spec}))
 	}
-	return out
+	for _, o := range registries.Objects {
+		err = errors.Join(err, out.Encode([]any{o.Key, o.Revision}))
+	}
+	h.Sum(d[:0])
+	return d, err
 }
 
 // Inventory returns the clusters and registries. They are at most Config.Freshness old while the store is up.

@@ -70,5 +70,5 @@ func (s *Selector) Scope(c members.Entry, k registry.Kind) registry.Scope {
 	return registry.ScopeOf(s.inventory.Registries, c.Cluster, k)
 }
 
-// InventoryDigest identifies the versions of all clusters and registries.
-func (s *Selector) InventoryDigest() string { return s.inventory.Digest }
+// InventoryDigest identifies all clusters and registries, except the status of clusters.
+func (s *Selector) InventoryDigest() members.Digest { return s.inventory.Digest }
