@@ -21,7 +21,7 @@ func tables() string {
 	var b strings.Builder
 	b.WriteString("\n| group | kind | field | names | scope |\n|---|---|---|---|---|\n")
 	printed := map[string]bool{} // bindings and pods/binding have the same kind
-	for _, rows := range [][]Reference{metadataReferences, kindReferences, podReferences} {
+	for _, rows := range [][]Reference{metadataReferences(), kindReferences(), podReferences()} {
 		for _, r := range rows {
 			row := fmt.Sprintf("| %s | %s | `%s` | %s | %s |\n", groupName(r.Group), r.Kind, r.Path, r.To, r.Scope)
 			if r.Scope != scopeVersion && !printed[row] {

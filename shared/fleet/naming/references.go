@@ -41,130 +41,136 @@ const (
 	everyResource = "*"
 )
 
-// metadataReferences are those of every kind, also of kinds without a row of their own.
-var metadataReferences = rowsOf(everyGroup, everyResource, "*",
-	refer("metadata.name", "1.1", "itself", ScopeSelf),
-	refer("metadata.namespace", "1.3", "Namespace", ScopeSelf),
-	refer("metadata.labels{}", "1.11.2", "itself", ScopeSelf),
-	refer("metadata.ownerReferences[].name", "1.13.3", "any", ScopeNamespace),
-	refer("metadata.resourceVersion", "1.6", "itself", scopeVersion),
-)
+// metadataReferences returns the rows of every kind, also of kinds without a row of their own.
+func metadataReferences() []Reference {
+	return rowsOf(everyGroup, everyResource, "*",
+		refer("metadata.name", "1.1", "itself", ScopeSelf),
+		refer("metadata.namespace", "1.3", "Namespace", ScopeSelf),
+		refer("metadata.labels{}", "1.11.2", "itself", ScopeSelf),
+		refer("metadata.ownerReferences[].name", "1.13.3", "any", ScopeNamespace),
+		refer("metadata.resourceVersion", "1.6", "itself", scopeVersion),
+	)
+}
 
-var deletionReferences = rowsOf(everyGroup, everyResource, "DeleteOptions",
-	refer("preconditions.resourceVersion", "2.2", "itself", scopeVersion),
-)
+func deletionReferences() []Reference {
+	return rowsOf(everyGroup, everyResource, "DeleteOptions",
+		refer("preconditions.resourceVersion", "2.2", "itself", scopeVersion),
+	)
+}
 
-var kindReferences = slices.Concat(
-	bindingReferences("rolebindings", "RoleBinding", "Role, ClusterRole", ScopeNamespace),
-	bindingReferences("clusterrolebindings", "ClusterRoleBinding", "ClusterRole", ScopeCluster),
+func kindReferences() []Reference {
+	return slices.Concat(
+		bindingReferences("rolebindings", "RoleBinding", "Role, ClusterRole", ScopeNamespace),
+		bindingReferences("clusterrolebindings", "ClusterRoleBinding", "ClusterRole", ScopeCluster),
 
-	rowsOf("", "serviceaccounts", "ServiceAccount",
-		refer("secrets[].name", "2.3", "Secret", ScopeNamespace),
-		refer("imagePullSecrets[].name", "3.1", "Secret", ScopeNamespace),
-	),
-	rowsOf("", "serviceaccounts/token", "TokenRequest",
-		refer("spec.boundObjectRef.name", "2.3.3", "Pod, Secret, Node", ScopeNamespace),
-	),
+		rowsOf("", "serviceaccounts", "ServiceAccount",
+			refer("secrets[].name", "2.3", "Secret", ScopeNamespace),
+			refer("imagePullSecrets[].name", "3.1", "Secret", ScopeNamespace),
+		),
+		rowsOf("", "serviceaccounts/token", "TokenRequest",
+			refer("spec.boundObjectRef.name", "2.3.3", "Pod, Secret, Node", ScopeNamespace),
+		),
 
-	rowsOf("autoscaling", "horizontalpodautoscalers", "HorizontalPodAutoscaler",
-		refer("spec.scaleTargetRef.name", "2.1.2", "any", ScopeNamespace),
-	),
-	rowsOf("policy", "poddisruptionbudgets", "PodDisruptionBudget",
-		refer("spec.selector.matchLabels{}", "2.2.1.2", "Pod", ScopeSelf),
-	),
-	rowsOf("", "pods/eviction", "Eviction",
-		refer("deleteOptions.preconditions.resourceVersion", "2.2.2", "Pod", scopeVersion),
-	),
-	rowsOf("", "pods/binding", "Binding",
-		refer("target.name", "2.3", "Node", ScopeCluster),
-	),
-	rowsOf("", "bindings", "Binding",
-		refer("target.name", "2.3", "Node", ScopeCluster),
-	),
+		rowsOf("autoscaling", "horizontalpodautoscalers", "HorizontalPodAutoscaler",
+			refer("spec.scaleTargetRef.name", "2.1.2", "any", ScopeNamespace),
+		),
+		rowsOf("policy", "poddisruptionbudgets", "PodDisruptionBudget",
+			refer("spec.selector.matchLabels{}", "2.2.1.2", "Pod", ScopeSelf),
+		),
+		rowsOf("", "pods/eviction", "Eviction",
+			refer("deleteOptions.preconditions.resourceVersion", "2.2.2", "Pod", scopeVersion),
+		),
+		rowsOf("", "pods/binding", "Binding",
+			refer("target.name", "2.3", "Node", ScopeCluster),
+		),
+		rowsOf("", "bindings", "Binding",
+			refer("target.name", "2.3", "Node", ScopeCluster),
+		),
 
-	rowsOf("", "persistentvolumeclaims", "PersistentVolumeClaim",
-		refer("spec.volumeName", "2.3", "PersistentVolume", ScopeCluster),
-		refer("spec.storageClassName", "2.5", "StorageClass", ScopeCluster),
-		refer("spec.dataSource.name", "2.7.3", "any", ScopeNamespace),
-		refer("spec.dataSourceRef.name", "2.8.3", "any", ScopeBeside),
-		refer("spec.dataSourceRef.namespace", "2.8.4", "Namespace", ScopeCluster),
-	),
-	rowsOf("", "persistentvolumes", "PersistentVolume",
-		refer("spec.claimRef.name", "2.4.3", "PersistentVolumeClaim", ScopeBeside),
-		refer("spec.claimRef.namespace", "2.4.2", "Namespace", ScopeCluster),
-		refer("spec.storageClassName", "2.6", "StorageClass", ScopeCluster),
-	),
-	rowsOf("storage.k8s.io", "volumeattachments", "VolumeAttachment",
-		refer("spec.nodeName", "2.3", "Node", ScopeCluster),
-		refer("spec.source.persistentVolumeName", "2.2.1", "PersistentVolume", ScopeCluster),
-	),
+		rowsOf("", "persistentvolumeclaims", "PersistentVolumeClaim",
+			refer("spec.volumeName", "2.3", "PersistentVolume", ScopeCluster),
+			refer("spec.storageClassName", "2.5", "StorageClass", ScopeCluster),
+			refer("spec.dataSource.name", "2.7.3", "any", ScopeNamespace),
+			refer("spec.dataSourceRef.name", "2.8.3", "any", ScopeBeside),
+			refer("spec.dataSourceRef.namespace", "2.8.4", "Namespace", ScopeCluster),
+		),
+		rowsOf("", "persistentvolumes", "PersistentVolume",
+			refer("spec.claimRef.name", "2.4.3", "PersistentVolumeClaim", ScopeBeside),
+			refer("spec.claimRef.namespace", "2.4.2", "Namespace", ScopeCluster),
+			refer("spec.storageClassName", "2.6", "StorageClass", ScopeCluster),
+		),
+		rowsOf("storage.k8s.io", "volumeattachments", "VolumeAttachment",
+			refer("spec.nodeName", "2.3", "Node", ScopeCluster),
+			refer("spec.source.persistentVolumeName", "2.2.1", "PersistentVolume", ScopeCluster),
+		),
 
-	rowsOf("", "services", "Service",
-		refer("spec.selector{}", "2.2.2", "Pod", ScopeSelf),
-	),
-	rowsOf("discovery.k8s.io", "endpointslices", "EndpointSlice",
-		refer("endpoints[].targetRef.name", "2.4.3", "any", ScopeBeside),
-		refer("endpoints[].targetRef.namespace", "2.4.2", "Namespace", ScopeCluster),
-		refer("endpoints[].nodeName", "2.6", "Node", ScopeCluster),
-	),
-	rowsOf("", "endpoints", "Endpoints",
-		refer("subsets[].addresses[].targetRef.name", "2.1.2.3", "any", ScopeBeside),
-		refer("subsets[].addresses[].targetRef.namespace", "2.1.2.2", "Namespace", ScopeCluster),
-		refer("subsets[].addresses[].nodeName", "2.1.4", "Node", ScopeCluster),
-		refer("subsets[].notReadyAddresses[].targetRef.name", "2.2.2.3", "any", ScopeBeside),
-		refer("subsets[].notReadyAddresses[].targetRef.namespace", "2.2.2.2", "Namespace", ScopeCluster),
-		refer("subsets[].notReadyAddresses[].nodeName", "2.2.4", "Node", ScopeCluster),
-	),
-	rowsOf("networking.k8s.io", "ingresses", "Ingress",
-		refer("spec.defaultBackend.service.name", "2.1.4.1", "Service", ScopeNamespace),
-		refer("spec.rules[].http.paths[].backend.service.name", "2.3.2.1.1.2.4.1", "Service", ScopeNamespace),
-		refer("spec.tls[].secretName", "2.2.2", "Secret", ScopeNamespace),
-		refer("spec.ingressClassName", "2.4", "IngressClass", ScopeCluster),
-	),
-	rowsOf("networking.k8s.io", "networkpolicies", "NetworkPolicy",
-		refer("spec.podSelector.matchLabels{}", "2.1.1.2", "Pod", ScopeSelf),
-	),
-	rowsOf(hookGroup, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration",
-		refer("webhooks[].clientConfig.service.name", "2.2.1.2", "Service", ScopeBeside),
-		refer("webhooks[].clientConfig.service.namespace", "2.2.1.1", "Namespace", ScopeCluster),
-	),
-	rowsOf(hookGroup, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration",
-		refer("webhooks[].clientConfig.service.name", "2.2.1.2", "Service", ScopeBeside),
-		refer("webhooks[].clientConfig.service.namespace", "2.2.1.1", "Namespace", ScopeCluster),
-	),
+		rowsOf("", "services", "Service",
+			refer("spec.selector{}", "2.2.2", "Pod", ScopeSelf),
+		),
+		rowsOf("discovery.k8s.io", "endpointslices", "EndpointSlice",
+			refer("endpoints[].targetRef.name", "2.4.3", "any", ScopeBeside),
+			refer("endpoints[].targetRef.namespace", "2.4.2", "Namespace", ScopeCluster),
+			refer("endpoints[].nodeName", "2.6", "Node", ScopeCluster),
+		),
+		rowsOf("", "endpoints", "Endpoints",
+			refer("subsets[].addresses[].targetRef.name", "2.1.2.3", "any", ScopeBeside),
+			refer("subsets[].addresses[].targetRef.namespace", "2.1.2.2", "Namespace", ScopeCluster),
+			refer("subsets[].addresses[].nodeName", "2.1.4", "Node", ScopeCluster),
+			refer("subsets[].notReadyAddresses[].targetRef.name", "2.2.2.3", "any", ScopeBeside),
+			refer("subsets[].notReadyAddresses[].targetRef.namespace", "2.2.2.2", "Namespace", ScopeCluster),
+			refer("subsets[].notReadyAddresses[].nodeName", "2.2.4", "Node", ScopeCluster),
+		),
+		rowsOf("networking.k8s.io", "ingresses", "Ingress",
+			refer("spec.defaultBackend.service.name", "2.1.4.1", "Service", ScopeNamespace),
+			refer("spec.rules[].http.paths[].backend.service.name", "2.3.2.1.1.2.4.1", "Service", ScopeNamespace),
+			refer("spec.tls[].secretName", "2.2.2", "Secret", ScopeNamespace),
+			refer("spec.ingressClassName", "2.4", "IngressClass", ScopeCluster),
+		),
+		rowsOf("networking.k8s.io", "networkpolicies", "NetworkPolicy",
+			refer("spec.podSelector.matchLabels{}", "2.1.1.2", "Pod", ScopeSelf),
+		),
+		rowsOf(hookGroup, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration",
+			refer("webhooks[].clientConfig.service.name", "2.2.1.2", "Service", ScopeBeside),
+			refer("webhooks[].clientConfig.service.namespace", "2.2.1.1", "Namespace", ScopeCluster),
+		),
+		rowsOf(hookGroup, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration",
+			refer("webhooks[].clientConfig.service.name", "2.2.1.2", "Service", ScopeBeside),
+			refer("webhooks[].clientConfig.service.namespace", "2.2.1.1", "Namespace", ScopeCluster),
+		),
 
-	rowsOf("", "replicationcontrollers", "ReplicationController",
-		refer("spec.selector{}", "2.2.2", "Pod", ScopeSelf),
-	),
-	rowsOf("apps", "deployments", "Deployment",
-		refer("spec.selector.matchLabels{}", "2.2.1.2", "Pod", ScopeSelf),
-	),
-	rowsOf("apps", "replicasets", "ReplicaSet",
-		refer("spec.selector.matchLabels{}", "2.2.1.2", "Pod", ScopeSelf),
-	),
-	rowsOf("apps", "statefulsets", "StatefulSet",
-		refer("spec.selector.matchLabels{}", "2.2.1.2", "Pod", ScopeSelf),
-		refer("spec.serviceName", "2.5", "Service", ScopeNamespace),
-	),
-	rowsOf("apps", "daemonsets", "DaemonSet",
-		refer("spec.selector.matchLabels{}", "2.1.1.2", "Pod", ScopeSelf),
-	),
-	rowsOf("batch", "jobs", "Job",
-		refer("spec.selector.matchLabels{}", "2.4.1.2", "Pod", ScopeSelf),
-	),
-	rowsOf("batch", "cronjobs", "CronJob",
-		refer("spec.jobTemplate.metadata.labels{}", "2.5.1.11.2", "Job", ScopeSelf),
-	),
+		rowsOf("", "replicationcontrollers", "ReplicationController",
+			refer("spec.selector{}", "2.2.2", "Pod", ScopeSelf),
+		),
+		rowsOf("apps", "deployments", "Deployment",
+			refer("spec.selector.matchLabels{}", "2.2.1.2", "Pod", ScopeSelf),
+		),
+		rowsOf("apps", "replicasets", "ReplicaSet",
+			refer("spec.selector.matchLabels{}", "2.2.1.2", "Pod", ScopeSelf),
+		),
+		rowsOf("apps", "statefulsets", "StatefulSet",
+			refer("spec.selector.matchLabels{}", "2.2.1.2", "Pod", ScopeSelf),
+			refer("spec.serviceName", "2.5", "Service", ScopeNamespace),
+		),
+		rowsOf("apps", "daemonsets", "DaemonSet",
+			refer("spec.selector.matchLabels{}", "2.1.1.2", "Pod", ScopeSelf),
+		),
+		rowsOf("batch", "jobs", "Job",
+			refer("spec.selector.matchLabels{}", "2.4.1.2", "Pod", ScopeSelf),
+		),
+		rowsOf("batch", "cronjobs", "CronJob",
+			refer("spec.jobTemplate.metadata.labels{}", "2.5.1.11.2", "Job", ScopeSelf),
+		),
 
-	rowsOf(reviewGroup, "selfsubjectrulesreviews", "SelfSubjectRulesReview",
-		refer("spec.namespace", "2.1", "Namespace", ScopeCluster),
-	),
-	eventReferences("", "involvedObject", "2", "13"),
-	eventReferences("events.k8s.io", "regarding", "8", "9"),
-	reviewReferences("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-	reviewReferences("subjectaccessreviews", "SubjectAccessReview"),
-	reviewReferences("localsubjectaccessreviews", "LocalSubjectAccessReview"),
-)
+		rowsOf(reviewGroup, "selfsubjectrulesreviews", "SelfSubjectRulesReview",
+			refer("spec.namespace", "2.1", "Namespace", ScopeCluster),
+		),
+		eventReferences("", "involvedObject", "2", "13"),
+		eventReferences("events.k8s.io", "regarding", "8", "9"),
+		reviewReferences("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+		reviewReferences("subjectaccessreviews", "SubjectAccessReview"),
+		reviewReferences("localsubjectaccessreviews", "LocalSubjectAccessReview"),
+	)
+}
 
 func rowsOf(group, resource, kind string, rows ...Reference) []Reference {
 	for i := range rows {
@@ -206,21 +212,23 @@ func reviewReferences(resource, kind string) []Reference {
 	)
 }
 
-// podReferences are the rows of a pod. Their paths are those in a Pod and in a template of one.
-var podReferences = slices.Concat(rowsOf("", "pods", "Pod",
-	refer("spec.nodeName", "2.10", "Node", ScopeCluster),
-	refer("spec.serviceAccountName", "2.8", "ServiceAccount", ScopeNamespace),
-	refer("spec.serviceAccount", "2.9", "ServiceAccount", ScopeNamespace),
-	refer("spec.imagePullSecrets[].name", "2.15.1", "Secret", ScopeNamespace),
-	refer("spec.priorityClassName", "2.24", "PriorityClass", ScopeCluster),
-	refer("spec.runtimeClassName", "2.29", "RuntimeClass", ScopeCluster),
-	refer("spec.volumes[].configMap.name", "2.1.2.19.1.1", "ConfigMap", ScopeNamespace),
-	refer("spec.volumes[].secret.secretName", "2.1.2.6.1", "Secret", ScopeNamespace),
-	refer("spec.volumes[].persistentVolumeClaim.claimName", "2.1.2.10.1", "PersistentVolumeClaim", ScopeNamespace),
-	refer("spec.volumes[].projected.sources[].configMap.name", "2.1.2.26.1.3.1.1", "ConfigMap", ScopeNamespace),
-	refer("spec.volumes[].projected.sources[].secret.name", "2.1.2.26.1.1.1.1", "Secret", ScopeNamespace),
-	refer("spec.containers[].name", "2.2.1", "itself", ScopeSelf),
-), containerReferences("spec.containers[]", "2.2"), containerReferences("spec.initContainers[]", "2.20"))
+// podReferences returns the rows of a pod. Their paths are those in a Pod and in a template of one.
+func podReferences() []Reference {
+	return slices.Concat(rowsOf("", "pods", "Pod",
+		refer("spec.nodeName", "2.10", "Node", ScopeCluster),
+		refer("spec.serviceAccountName", "2.8", "ServiceAccount", ScopeNamespace),
+		refer("spec.serviceAccount", "2.9", "ServiceAccount", ScopeNamespace),
+		refer("spec.imagePullSecrets[].name", "2.15.1", "Secret", ScopeNamespace),
+		refer("spec.priorityClassName", "2.24", "PriorityClass", ScopeCluster),
+		refer("spec.runtimeClassName", "2.29", "RuntimeClass", ScopeCluster),
+		refer("spec.volumes[].configMap.name", "2.1.2.19.1.1", "ConfigMap", ScopeNamespace),
+		refer("spec.volumes[].secret.secretName", "2.1.2.6.1", "Secret", ScopeNamespace),
+		refer("spec.volumes[].persistentVolumeClaim.claimName", "2.1.2.10.1", "PersistentVolumeClaim", ScopeNamespace),
+		refer("spec.volumes[].projected.sources[].configMap.name", "2.1.2.26.1.3.1.1", "ConfigMap", ScopeNamespace),
+		refer("spec.volumes[].projected.sources[].secret.name", "2.1.2.26.1.1.1.1", "Secret", ScopeNamespace),
+		refer("spec.containers[].name", "2.2.1", "itself", ScopeSelf),
+	), containerReferences("spec.containers[]", "2.2"), containerReferences("spec.initContainers[]", "2.20"))
+}
 
 func containerReferences(path, wire string) []Reference {
 	return rowsOf("", "pods", "Pod",
@@ -246,8 +254,9 @@ var podTemplates = []template{
 
 func inTemplates() (rows []Reference) {
 	labels := Reference{Path: "metadata.labels{}", Wire: "1.11.2", To: "Pod", Scope: ScopeSelf}
+	pod := append(podReferences(), labels)
 	for _, t := range podTemplates {
-		for _, r := range append(slices.Clone(podReferences), labels) {
+		for _, r := range pod {
 			r.Group, r.Resource, r.Kind = t.Group, t.Resource, t.Kind
 			r.Path, r.Wire = t.Path+"."+r.Path, t.Wire+"."+r.Wire
 			rows = append(rows, r)
@@ -265,24 +274,25 @@ type References struct {
 }
 
 // Deletion has the References of the body of a DELETE.
-var Deletion = referencesOf(deletionReferences, false)
+var Deletion = referencesOf(deletionReferences(), false)
 
-// byResource maps a group and a resource to its References. All other resources are unlisted. It is built by the first
-// use, because it would be a tenth of a cold start.
+// byResource maps a group and a resource to its References. All other resources are unlisted. The first use builds it,
+// and the functions that return its rows run only then, because the table would be a tenth of a cold start.
 var (
 	byResource = sync.OnceValue(index)
-	unlisted   = referencesOf(metadataReferences, false)
+	unlisted   = referencesOf(metadataReferences(), false)
 )
 
 func index() map[[2]string]*References {
 	rows := map[[2]string][]Reference{}
-	for _, r := range slices.Concat(kindReferences, podReferences, inTemplates()) {
+	for _, r := range slices.Concat(kindReferences(), podReferences(), inTemplates()) {
 		key := [2]string{r.Group, r.Resource}
 		rows[key] = append(rows[key], r)
 	}
+	shared := metadataReferences()
 	out := map[[2]string]*References{}
 	for key, own := range rows {
-		out[key] = referencesOf(append(own, metadataReferences...), true)
+		out[key] = referencesOf(append(own, shared...), true)
 	}
 	return out
 }

@@ -18,7 +18,7 @@ import (
 )
 
 func allRows() []Reference {
-	return slices.Concat(metadataReferences, deletionReferences, kindReferences, podReferences, inTemplates())
+	return slices.Concat(metadataReferences(), deletionReferences(), kindReferences(), podReferences(), inTemplates())
 }
 
 // bodyGroups are the groups of the bodies of subresources, where they differ from those in the URL.
