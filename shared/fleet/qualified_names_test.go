@@ -114,7 +114,6 @@ func TestFleetQualified(t *testing.T) {
 	}
 }
 
-// TestFleetNamespaceSelectsCluster fails if namespace@cluster selects another cluster.
 func TestFleetNamespaceSelectsCluster(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, withPod("one"), withPod("one"))
 	for path, want := range map[string]string{

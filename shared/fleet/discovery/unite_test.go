@@ -125,7 +125,6 @@ func binaryOf(entries ...[]byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, binaryParts[0].field, protowire.BytesType), paths)
 }
 
-// TestUniteBinaryBounded is TestUniteBounded for protobuf.
 func TestUniteBinaryBounded(t *testing.T) {
 	named := func(names ...string) (entry []byte) {
 		for _, name := range names {

@@ -73,7 +73,7 @@ func Serve(
 	return p.respond(w, parts)
 }
 
-// check reports whether the request fails because of failures, and returns its error. The response may be written then.
+// check reports whether the request fails because of failures, and returns its error. It may have written a response.
 func (p *page) check(w http.ResponseWriter, parts []*part, failures []*members.Failure) (isFinal bool, err error) {
 	switch expired := p.expired(failures); {
 	case p.single && len(failures) == 1 && failures[0].IsExpired() && canPass(failures[0]):
@@ -104,8 +104,8 @@ func (p *page) stream(w http.ResponseWriter, parts []*part) error {
 	return nil
 }
 
-// prunes reports whether kubectl apply --prune lists every cluster. It would delete the listed objects that its
-// manifests lack. kubectl apply lists for no other reason.
+// prunes reports whether kubectl apply --prune lists every cluster. kubectl would then delete the listed objects that
+// its manifests lack. It lists for no other reason.
 func prunes(req *request.Request) bool {
 	return req.Command() == request.CommandApply && req.Clusters == nil && req.Labels.Empty()
 }

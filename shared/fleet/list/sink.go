@@ -42,7 +42,6 @@ func (s *sink) flush() error {
 	return s.err
 }
 
-// release removes the deadline of the connection.
 func (s *sink) release() { _ = s.rc.SetWriteDeadline(time.Time{}) }
 
 func (s *sink) head(of *merge.Source, m merge.Metadata) {

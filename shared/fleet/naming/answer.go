@@ -48,7 +48,7 @@ func (a *Answer) AddClusterToSelectors() {
 // QualifyNamespaces writes namespaces as namespace@cluster, so that the client's next request stays in this cluster.
 func (a *Answer) QualifyNamespaces() { a.namespaces = true }
 
-// QualifyClaims writes the PersistentVolumeClaims of a pod in the form that Name returns for the claims.
+// QualifyClaims writes a pod's references to PersistentVolumeClaims as Name writes the names of the claims.
 func (a *Answer) QualifyClaims() { a.claims = true }
 
 // ReplaceReferences implements merge.Rewriter.
@@ -66,7 +66,7 @@ func (a *Answer) ReplaceReferences(object []byte, replace merge.Replace) error {
 	})
 }
 
-// unambiguous appends this cluster to a name that itself ends with @ and a cluster, so that requests resolve it to own.
+// unambiguous appends this cluster to a name that itself has the form name@cluster. A request for the result finds own.
 func (a *Answer) unambiguous(own string) string {
 	if isQualified(own) {
 		return own + "@" + a.cluster
@@ -157,8 +157,8 @@ func (a *Answer) applyRewrites(object merge.Object) (merge.Object, error) {
 	return merge.ObjectOf(out)
 }
 
-// maxValues limits an object that is decoded whole, since a value may need some hundred bytes. An object within etcd's
-// limit of 1.5 MB has fewer, unless nearly all of them are numbers.
+// maxValues limits the values of an object that is decoded whole, since each may need some hundred bytes. An object
+// within etcd's limit of 1.5 MB has fewer, unless nearly all of them are numbers.
 const maxValues = 200_000
 
 func decodeBounded(data []byte) (any, error) {
@@ -190,7 +190,7 @@ func podLabels(o map[string]any) map[string]any {
 	return nil
 }
 
-// Status qualifies the object's name in a Status. It returns a Status that cannot be decoded unchanged.
+// Status qualifies the object's name in a Status. A Status that cannot be decoded is returned unchanged.
 func (a *Answer) Status(status []byte) []byte {
 	release, err := a.slots.AcquireDecodeSlot(len(status))
 	if err != nil {

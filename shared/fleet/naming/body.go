@@ -118,7 +118,7 @@ func read(contentType string, data []byte) (c content, err error) {
 	return c, errUnreadable
 }
 
-var errTooMany = fmt.Errorf("%w, over %d, which is more than nearly any object has that a cluster stores",
+var errTooMany = fmt.Errorf("%w, over %d, and nearly all objects in clusters have fewer",
 	scan.ErrTooMany, maxValues)
 
 // rewrite continues after a version that cannot be replaced, to collect all references.

@@ -115,8 +115,8 @@ func (f *field) element(value any, by replacer) any {
 	return value
 }
 
-// at replaces the references in a value at a JSON pointer relative to f. It keeps one that depends on the kind beside
-// it, if the pointer leads to it alone.
+// at replaces the references in a value at a JSON pointer relative to f. If the pointer leads to a single reference
+// that depends on the kind beside it, that reference stays.
 func (f *field) at(tokens []string, value any, by replacer) any {
 	if len(tokens) == 0 {
 		return f.rewrite(value, by)

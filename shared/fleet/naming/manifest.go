@@ -9,7 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// appliedPlacement returns the placement in kubectl apply's annotation, which a patch has even if the placement stays.
+// appliedPlacement returns the placement in kubectl apply's annotation, which every patch of kubectl apply contains.
 func appliedPlacement(annotations map[string]any) string {
 	text, _ := annotations[merge.LastApplied].(string)
 	return scan.Text(scan.Lookup([]byte(text), "metadata", "annotations", PlacementAnnotation))

@@ -56,7 +56,7 @@ func (in *requestRewriter) patch(ops []any) ([]any, error) {
 	return slices.Clip(out), nil
 }
 
-// The names in a test operation do not decide the cluster.
+// operation rewrites one operation. The names in a test operation do not decide the cluster.
 func (in *requestRewriter) operation(op map[string]any, path string) error {
 	value, ok := op["value"]
 	if !ok {

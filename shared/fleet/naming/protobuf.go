@@ -16,7 +16,8 @@ const protobufMedia = "application/vnd.kubernetes.protobuf"
 // magic begins every body in Kubernetes' protobuf. A runtime.Unknown follows.
 var magic = []byte("k8s\x00")
 
-// protobuf is a body of which only references and metadata, field 1 of every kind in kube-apiserver, are decoded.
+// protobuf is a body in protobuf. Only its references and its metadata are decoded. Metadata is field 1 of every kind
+// in kube-apiserver.
 type protobuf struct {
 	unknown runtime.Unknown
 	meta    *metav1.ObjectMeta // nil if the body has none

@@ -17,7 +17,7 @@ type Reference struct {
 	Wire     string
 	To       string // the kind of the named object
 	Scope    Scope  // where the named object is
-	Of       string // if not empty, the kind that must stand beside the field
+	Of       string // the required value of the field kind beside it; "" for none
 	Distinct bool   // removes elements of the list that are equal after the rewrite
 }
 

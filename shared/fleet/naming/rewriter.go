@@ -14,7 +14,7 @@ import (
 // collects the references that could name a cluster.
 type requestRewriter struct {
 	references      *References
-	suffix, cluster string
+	suffix, cluster string // suffix is @cluster
 	id              uint64
 	changed         bool
 	nested          bool        // the object is the value of a merge.LastApplied
@@ -71,7 +71,7 @@ func (in *requestRewriter) annotations(a map[string]any) error {
 	}
 	applied, err := decodeBounded([]byte(text))
 	if errors.Is(err, scan.ErrTooMany) {
-		return fmt.Errorf("the annotation %s cannot be taken: %w; leave it out",
+		return fmt.Errorf("the annotation %s cannot be decoded: %w; leave it out",
 			merge.LastApplied, errTooMany)
 	}
 	object, ok := applied.(map[string]any)

@@ -11,7 +11,7 @@ import (
 )
 
 // RewriteFieldSelector removes @cluster from references and the object's own name. cluster is "" if there is none.
-// name@cluster in another field is an error for listed resources, and stays for others.
+// name@cluster in another field is an error if the resource has References of its own. Otherwise it stays.
 func RewriteFieldSelector(references *References, selector string, known func(cluster string) bool) (
 	rewritten, cluster string, err error,
 ) {

@@ -13,7 +13,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// readsAsJSON reports whether text is JSON that YAML parsers read identically, as of kubectl apply --server-side.
+// readsAsJSON reports whether text is JSON that YAML parsers read identically, e.g. of kubectl apply --server-side.
 func readsAsJSON(text []byte) bool {
 	return new(scan.Scanner).Whole(text) && bytes.IndexFunc(text, isSpecial) < 0
 }
@@ -65,7 +65,7 @@ func escapeForYAML(text []byte) []byte {
 // tagDirective matches a directive that defines tags. Directives begin a line, and text in a mapping never does.
 var tagDirective = regexp.MustCompile("(?:^|[\n\r\u0085\u2028\u2029])\ufeff?%TAG")
 
-// countYAMLNodes counts the characters that may begin a node, of which at most four share one, as in [a: b]. It also
+// countYAMLNodes counts the characters that may begin a node. At most four nodes share one, as in ["a":b]. It also
 // reports whether an anchor or an alias may occur.
 func countYAMLNodes(text []byte) (n int, anchors, aliases bool) {
 	before := byte('\n')

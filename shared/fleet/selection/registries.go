@@ -43,7 +43,8 @@ func (s *Selector) notGlobal(k registry.Kind, isPartlyCovered bool) error {
 }
 
 // kinds returns the kind of a resource in each cluster of targets, and in the control-plane cluster. Without targets,
-// it reads none. A read of one object waits at most members.GracePeriod once the cluster that had it last responds.
+// it reads none. For a read of one object, it waits at most members.GracePeriod after the cluster that last had the
+// object has responded.
 func (s *Selector) kinds(ctx context.Context, targets []members.Entry, k registry.Kind) (
 	reports map[string]members.KindReport, control members.KindReport, err error,
 ) {
@@ -71,9 +72,9 @@ func (s *Selector) kinds(ctx context.Context, targets []members.Entry, k registr
 	return reports, control, err
 }
 
-// selectCovered returns the clusters that some ResourceRegistry covers, or all of allowed on the route of all clusters.
-// Registries name kinds and requests name resources, so undecided clusters report their kind. If that differs from the
-// control-plane cluster's, they are not covered.
+// selectCovered returns the clusters that some ResourceRegistry covers, or all of allowed if the route is AllClusters.
+// Registries name kinds and requests name resources, so undecided clusters report their kind. A cluster whose kind
+// differs from the control-plane cluster's is not covered.
 func (s *Selector) selectCovered(ctx context.Context, allowed []members.Entry, k registry.Kind) (
 	[]members.Target, error,
 ) {
@@ -122,7 +123,7 @@ func (s *Selector) selectCovered(ctx context.Context, allowed []members.Entry, k
 }
 
 // checkKnown returns an error if no cluster is certain to be a target and some did not respond. A write also fails if
-// the control-plane cluster did not respond, since it may be meant.
+// the control-plane cluster did not respond, since the write may be for that cluster.
 func (s *Selector) checkKnown(
 	k registry.Kind, control members.KindReport, unknown []*members.Failure, isKnown bool,
 ) error {
@@ -151,7 +152,8 @@ func possibleKinds(reports map[string]members.KindReport, control members.KindRe
 	return kinds
 }
 
-// scopeIfUnknown returns the scope of a cluster that does not report its kind: the first that covers the request.
+// scopeIfUnknown returns the scope of a cluster that does not report its kind, by the first possible kind that covers
+// the request.
 func (s *Selector) scopeIfUnknown(c members.Entry, k registry.Kind, possible map[string]bool) registry.Scope {
 	for _, k.Kind = range slices.Sorted(maps.Keys(possible)) {
 		if scope := s.Scope(c, k); scope.Covers(s.req.Resource.Namespace) {
@@ -161,8 +163,8 @@ func (s *Selector) scopeIfUnknown(c members.Entry, k registry.Kind, possible map
 	return registry.Scope{}
 }
 
-// dropPartlyCovered removes clusters that are covered only in some namespaces from a request without a namespace.
-// Lists and watches keep such a cluster, unless the kind is cluster-scoped in it or in the control-plane cluster.
+// dropPartlyCovered removes, if the request has no namespace, clusters that are covered only in some namespaces. Lists
+// and watches keep such a cluster, unless the kind is cluster-scoped in it or in the control-plane cluster.
 func (s *Selector) dropPartlyCovered(ctx context.Context, targets []members.Target, k registry.Kind) (
 	[]members.Target, error,
 ) {

@@ -51,7 +51,7 @@ func (f *follower) run(ctx context.Context) {
 			if f.reportStart(err) {
 				return
 			}
-			if f.single { // its events have the versions of their objects, which those of a difference lack
+			if f.single { // clients resume from the version of each event, and the events of relist have none
 				err = fmt.Errorf("%w: %w", errHistoryLost, err)
 			} else {
 				err = f.relist(ctx)
