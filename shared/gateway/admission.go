@@ -26,7 +26,7 @@ type UnverifiedCall interface {
 	Enter() error
 	// The observer records the status code of the member's response. It returns no error.
 	forward.ResponseObserver
-	// End ends the count, of a stream too.
+	// End stops counting the call, also if it has become a stream.
 	End()
 }
 

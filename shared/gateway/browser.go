@@ -77,8 +77,8 @@ func hasBearerToken(h http.Header) bool {
 	return strings.EqualFold(scheme, "Bearer") && strings.TrimSpace(token) != ""
 }
 
-// isReadOrOptions includes OPTIONS, by which browsers ask for permission. It changes nothing, and its access is that of
-// a GET.
+// isReadOrOptions includes OPTIONS, by which browsers ask for permission. It changes nothing, and needs the rights of a
+// GET.
 func isReadOrOptions(method string) bool { return route.IsRead(method) || method == http.MethodOptions }
 
 // sandbox keeps a browser from running a response as a page of the gateway's origin. A script there could call every

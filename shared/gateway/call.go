@@ -25,7 +25,7 @@ type call struct {
 	err        *status.Error
 	ended      *status.Error // why the gateway ended a stream
 	reached    string        // clusters that a fleet request read or changed, separated by commas
-	staleReads uint64        // of caches, before the request; only in a function
+	staleReads uint64        // stale reads of caches before the request; only in a function
 }
 
 func newCall(q *audit.Request, response http.Header) *call {

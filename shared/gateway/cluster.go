@@ -90,7 +90,8 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identi
 //   - The bearer token of another issuer may be meant for a passthrough cluster. Only the Cluster object is then read
 //     first. The token's sender can learn that the cluster is a passthrough cluster, because the gateway does not
 //     authorize such calls.
-//   - A process without roles that are younger than access.MaxAge reads the member concurrently with the authorization.
+//   - A process whose roles are missing, or older than access.MaxAge, reads the member concurrently with the
+//     authorization.
 //   - For the first token that may be valid at the gateway, a process reads policy and member while it verifies the
 //     token. It does so once, so made-up tokens cost one read of each store.
 func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {

@@ -1,8 +1,8 @@
 // Package gateway is the http.Handler that authenticates a caller, authorizes the request, and forwards it.
 //
-// The [Gateway] dispatches each request to the gateway's own [API], to the [Fleet] or to one member cluster.
-// [Streamer] and [Admission] limit open streams and concurrent calls. A serverless program, such as AWS Lambda, has a
-// [Function], which redirects to the bridge what it cannot serve.
+// The [Gateway] dispatches each request to the gateway's own [API], to the [Fleet] or to one member cluster. [Streamer]
+// and [Admission] limit open streams and concurrent calls. In a serverless program, such as AWS Lambda, a [Function]
+// redirects requests that it cannot serve to the bridge.
 //
 // Invariants:
 //   - The audit log admits a request before it is served or refused. Malformed URLs and health checks skip this.
@@ -43,7 +43,8 @@ type Config struct {
 	Members  *cluster.Members
 	// Passes verifies passes, and serves the documents by which others verify them. Optional.
 	Passes *passes.Verifier
-	// API is optional. Without it, a function redirects its requests to the bridge, and other programs respond 404.
+	// API is optional. Without it, a function redirects requests for the API to the bridge, and other programs respond
+	// 404.
 	API API
 	// Fleet is optional, like API.
 	Fleet Fleet
@@ -172,12 +173,12 @@ var methods = []string{
 	http.MethodOptions,
 }
 
-// fail writes an error, unless the response has begun. If the client has gone before, fail panics with
+// fail writes an error, unless the response has begun. If the client went away before, it panics with
 // http.ErrAbortHandler.
 func fail(w *recorder, r *http.Request, c *call, err error) {
 	err = cmp.Or(w.deadlines.late(), err) // net/http reports a late body as a client that has gone
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) && w.code == 0 {
-		panic(http.ErrAbortHandler) // to return would mean a response of 200
+		panic(http.ErrAbortHandler) // a return would send a response of 200
 	}
 	c.err = status.From(err)
 	if w.code == 0 {
@@ -185,12 +186,13 @@ func fail(w *recorder, r *http.Request, c *call, err error) {
 	}
 }
 
-// maxRefused is how many bytes of a refused request's body are read, so that its client can read the response.
+// maxRefused is the maximum of a refused request's body, in bytes, that is read so that its client can read the
+// response.
 const maxRefused = 4 << 20
 
 // refuse writes an error. After a request with a body, it ends the connection. If the connection stayed open, net/http
-// would read up to 256 KiB of the body before the response, however slowly they arrive. Before the end, refuse reads
-// maxRefused bytes: a connection that is closed with unread bytes is reset, and the client would lose the response.
+// would read up to 256 KiB of the body before the response, however slowly they arrive. Before the end, refuse reads up
+// to maxRefused bytes: closing a connection with unread bytes resets it, and the client would lose the response.
 func refuse(w *recorder, r *http.Request, err error) {
 	w.deadlines.refuse()
 	if r.ContentLength == 0 {
