@@ -49,9 +49,9 @@ type session struct {
 // maxResponse is the maximum size in bytes of an agent's response, and of its headers.
 const maxResponse = 16 << 10
 
-// call returns the response's body. It returns an error if the body has more than maxResponse bytes, or after
-// openTimeout. The stream has the deadline, too, because the stream's Close, which http.Transport calls when ctx ends,
-// interrupts no Read of the body.
+// call sends a request to the agent and returns the response's body. It fails after openTimeout, or if the body has
+// more than maxResponse bytes. The stream has a deadline of its own: when ctx ends, http.Transport closes the stream,
+// which interrupts no Read.
 func (s *session) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -189,7 +189,6 @@ func (r *registry) size() int {
 	return r.count
 }
 
-// close closes all sessions and refuses new ones.
 func (r *registry) close() {
 	r.mu.Lock()
 	r.closed = true

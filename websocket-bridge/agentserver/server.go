@@ -5,8 +5,8 @@
 //   - An agent's credential is valid for one cluster, and never as a caller's. Callers' credentials are never valid for
 //     agents.
 //   - An agent without a valid credential loses its tunnel within Config.Recheck.
-//   - An agent proves possession of its credential's key. If two agents use one key, all credentials of the cluster's
-//     agents end.
+//   - An agent proves possession of its credential's key. The use of a credential after its renewal proves a copy, and
+//     ends all credentials of the cluster's agents.
 //   - The tunnel port requires a token of the gateway for one cluster, valid for a minute.
 //   - The traffic in a tunnel is TLS from the gateway to the member's API server, which bridge and agent cannot
 //     decrypt.
@@ -66,7 +66,7 @@ type Agents struct {
 	audit    atomic.Pointer[audit.Log]
 
 	carried  atomic.Int64 // requests and connections at the tunnel port
-	renewing atomic.Bool  // a renew of all agents' credentials is running
+	renewing atomic.Bool  // agents are being asked for newer credentials
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -330,7 +330,7 @@ func (a *Agents) Dial(ctx context.Context, cluster, address string, proxy *url.U
 	conn, err := a.dial(ctx, tunnel.DestinationOf(cluster, address, proxy), true)
 	var known *status.Error
 	if errors.As(err, &known) {
-		known.Cluster = cluster // not a peer's cluster, through whose agents the connection may go
+		known.Cluster = cluster // the connection may go through the agents of another cluster
 	}
 	return conn, err
 }

@@ -152,10 +152,10 @@ type Drain struct {
 	WaitForTunnels func(ctx context.Context)
 }
 
-// Serve calls serve, which serves srv, until it fails or ctx ends. In the latter case the bridge drains:
+// Serve calls serve, which must serve srv. It returns the error of serve. If ctx ends first, the bridge drains:
 //   - It stops being ready. After drain.Delay it closes its listener.
 //   - It ends watches, so that clients resume elsewhere. Other streams may continue until drain.Timeout is near.
-//   - It closes the remaining connections, and returns the error of that.
+//   - It closes the remaining connections, and returns the error of closing them.
 func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error, drain Drain) error {
 	// Streams outlive ctx during the drain.
 	callsCtx, cut := context.WithCancel(context.WithoutCancel(ctx))

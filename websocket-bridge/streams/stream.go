@@ -59,11 +59,11 @@ func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 	return s
 }
 
-// Context ends with the stream. Its cause is a *status.Error if the registry ended the stream. It is also
-// forward.ErrFinished if the response is complete.
+// Context ends with the stream. Its cause is a *status.Error if the registry ended the stream. If the response is
+// complete, the cause is also forward.ErrFinished.
 func (s *Stream) Context() context.Context { return s.ctx }
 
-// finishTime is the deadline for ending a stream in order. Then it is cut.
+// finishTime is the deadline for an orderly end of a stream. Then it is cut.
 const finishTime = 5 * time.Second
 
 // End ends the stream for a reason. It is cut if its kind has no other end.
@@ -85,7 +85,8 @@ func (s *Stream) End(why *status.Error) {
 	finish(why)
 }
 
-// onEnd sets the function that ends the stream in order. fn must not block, and must cause the stream to be cancelled.
+// onEnd sets the function that ends the stream in an orderly manner. fn must not block, and must cause the stream to be
+// cancelled.
 func (s *Stream) onEnd(fn func(why *status.Error)) {
 	s.mu.Lock()
 	s.finish = fn
@@ -174,32 +175,32 @@ func (s *Stream) deadline(set func(time.Time) error) {
 	s.setDeadline(set)
 }
 
-// setDeadline is short once the stream is ending. s.mu must be locked.
+// setDeadline sets a deadline for the client, which is short once the stream is ending. s.mu must be locked.
 func (s *Stream) setDeadline(set func(time.Time) error) {
 	d := s.registry.cfg.StallTimeout
 	if (s.ended != nil || s.ctx.Err() != nil) && (d == 0 || d > finishTime) {
 		d = finishTime
 	}
 	if d > 0 {
-		_ = set(time.Now().Add(d)) // connections without deadlines fail soon
+		_ = set(time.Now().Add(d)) // a connection that refuses a deadline fails soon
 	}
 }
 
-// read counts n bytes from the client. alive reports whether they are data, not only keep-alives.
-func (s *Stream) read(n int, alive bool) {
+// read counts n bytes from the client. isActivity starts the idle timeout anew.
+func (s *Stream) read(n int, isActivity bool) {
 	if n > 0 {
 		s.in.Add(float64(n))
-		if alive {
+		if isActivity {
 			s.touch()
 		}
 	}
 }
 
 // wrote counts n bytes to the client, and ends the stream if the client stalled.
-func (s *Stream) wrote(n int, alive bool, err error) {
+func (s *Stream) wrote(n int, isActivity bool, err error) {
 	if n > 0 {
 		s.out.Add(float64(n))
-		if alive {
+		if isActivity {
 			s.touch()
 		}
 	}

@@ -1,8 +1,8 @@
 // Package links keeps an agent connected to every replica of the bridge behind a load balancer.
 //
 // Invariants:
-//   - A missing connection is replaced within a second, and then with growing, random pauses. Agents that lost their
-//     connections together do not return together.
+//   - A missing connection is dialled again within a second. After failures, the pauses grow. All pauses are random, so
+//     that agents that lost their connections together do not return together.
 //   - A replica that announces its shutdown is replaced before it ends.
 package links
 
