@@ -151,8 +151,8 @@ func (i *Issuer) Create(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) 
 	return out, nil
 }
 
-// Mint creates the credential of p, which is valid once p is stored. The caller has set the uid, the creation time and
-// the expiry of p.
+// Mint creates the credential of p, which is valid once p is stored. The caller must have set the uid, the creation
+// time and the expiry of p.
 func (i *Issuer) Mint(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) {
 	out := &Issued{Pass: p}
 	if p.Spec.Form == v1alpha1.Certificate {
@@ -210,7 +210,8 @@ func (i *Issuer) Revoke(ctx context.Context, name string) error {
 	return i.remove(ctx, v1alpha1.PassPrefix+name)
 }
 
-// remove retries while the object is updated. It never deletes a later object with the key, which has another uid.
+// remove deletes an object, and retries if the object is updated meanwhile. It never deletes a later object with the
+// key, which has another uid.
 func (i *Issuer) remove(ctx context.Context, key string) error {
 	var first string
 	for n := range attempts {

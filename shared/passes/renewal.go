@@ -53,8 +53,8 @@ func (e *enrolment) checkNotEnded(cluster string) error {
 		e.Reuse.Time.UTC().Format(time.RFC3339), rejoinHint(cluster))
 }
 
-// checkNewest returns an error that wraps a *ReusedError unless the credential is the newest one. It accepts the one
-// before for the time overlap, and credentials that are newer than the cached enrolment.
+// checkNewest returns an error that wraps a *ReusedError unless the credential is the newest one. It accepts the
+// previous one until overlap after the renewal, and credentials that are newer than the cached enrolment.
 func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	value, err := v.records.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
 	if err != nil {
@@ -204,7 +204,7 @@ func storeFailed(err error) *status.Error {
 		Message: "the " + agentCredential + " cannot be renewed or ended: the gateway's store fails now; try again"}
 }
 
-// setCondition removes the condition AgentCredentialReused if c is nil.
+// setCondition sets the condition AgentCredentialReused to c, or removes it if c is nil.
 func (i *Issuer) setCondition(ctx context.Context, cluster string, c *metav1.Condition) error {
 	for range attempts {
 		o, err := i.Objects.Get(ctx, clusterv1alpha1.Prefix+cluster)

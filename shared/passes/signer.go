@@ -45,7 +45,7 @@ func (r *remoteKey) Public() *jose.JSONWebKey { return &r.key }
 
 func (r *remoteKey) Algs() []jose.SignatureAlgorithm { return []jose.SignatureAlgorithm{jose.ES256} }
 
-// SignPayload converts DER to the format of JOSE: the two numbers, one after the other.
+// SignPayload converts the signature from DER to the format of JOSE: the two numbers, one after the other.
 func (r *remoteKey) SignPayload(payload []byte, _ jose.SignatureAlgorithm) ([]byte, error) {
 	digest := sha256.Sum256(payload)
 	der, err := r.signer.Sign(r.ctx, digest[:])
@@ -74,8 +74,8 @@ func publicJWK(key *ecdsa.PublicKey) (jose.JSONWebKey, error) {
 	return k, err
 }
 
-// signToken sets the claims iss and nbf. It first renews a key of the secret store that is too old, and publishes the
-// key that signs.
+// signToken signs a token, and sets its claims iss and nbf. Before, it renews a key of the secret store that is too
+// old, and publishes the key that signs.
 func (i *Issuer) signToken(ctx context.Context, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
 	if i.URL == "" {
 		return secrets.Value{}, errors.New("create a token: its issuer, the gateway's URL, is not configured; " +
@@ -89,7 +89,7 @@ func (i *Issuer) signToken(ctx context.Context, k kind, registered jwt.Claims, o
 	return serialize(key, k, registered, own)
 }
 
-// key returns a remoteKey or a jose.JSONWebKey.
+// key returns the key that signs: a *remoteKey or a jose.JSONWebKey.
 func (i *Issuer) key(ctx context.Context, set string) (any, error) {
 	if set == PassKeys && i.Signer != nil {
 		return i.publishSignerKey(ctx)
@@ -111,7 +111,7 @@ func serialize(key any, k kind, registered jwt.Claims, own any) (secrets.Value, 
 	return secrets.NewValue([]byte(token)), err
 }
 
-// publishSignerKey also retires all other keys of passes.
+// publishSignerKey publishes and returns the Signer's key, and retires all other keys of passes.
 func (i *Issuer) publishSignerKey(ctx context.Context) (*remoteKey, error) {
 	name, public, err := i.Signer.Public(ctx)
 	if err != nil {
@@ -153,7 +153,8 @@ func (i *Issuer) renewKeys(ctx context.Context, set string) (keys *keySet, err e
 	return keys, err
 }
 
-// publishSecretKeys creates no key. Without a secret it publishes an empty set if always is true.
+// publishSecretKeys publishes the keys of a set's secret, and creates none. Without a secret it publishes an empty set
+// if always is true.
 func (i *Issuer) publishSecretKeys(ctx context.Context, set string, always bool) error {
 	if !always {
 		if _, version, err := readKeys(ctx, i.Secrets, set); err != nil || version == "" {
