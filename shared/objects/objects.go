@@ -3,13 +3,14 @@
 //
 //   - The store has one revision, the resourceVersion of the gateway. Each successful write increases it.
 //   - Each write adds an event to a log, which Watch reads. Old events are eventually removed.
-//   - A read sees every write that returned before it.
+//   - A read sees every write that returned before the read began.
 //   - A Store is safe for concurrent use, also by several processes.
 package objects
 
 import "context"
 
-// MaxValue is the maximum size of a value in bytes. A log entry, with the old value, must fit into 400 KB.
+// MaxValue is the maximum size of a value in bytes. A log entry also has the old value, and DynamoDB limits it to 400
+// KB.
 const MaxValue = 192 << 10
 
 // Object is a value with its key and revisions.

@@ -31,7 +31,8 @@ const (
 	progressEvery = 2 * time.Second
 )
 
-// history limits the log. Beyond a maximum it is compacted to keepChanges writes, or fewer with keepBytes.
+// history limits the log. Beyond a maximum it is compacted to the last keepChanges writes, or fewer if they exceed
+// keepBytes.
 type history struct {
 	maxChanges, maxBytes   int
 	keepChanges, keepBytes int
@@ -44,7 +45,8 @@ type Store struct {
 	root    *os.Root
 	history history
 
-	// gate admits one goroutine to read new records or to write. Only it changes the fields below, with mu locked.
+	// gate admits one goroutine to read new records or to write. Only that goroutine changes the fields below, with mu
+	// locked.
 	gate chan struct{}
 
 	mu      sync.RWMutex

@@ -131,7 +131,7 @@ func (s *Store) List(ctx context.Context, prefix string, limit int, cont string)
 	found, more, err := s.query(ctx, resource, name, from.After, limit)
 	last := ""
 	if len(found) > 0 {
-		last = found[len(found)-1].Key // the next page starts here, even if applyNewestWrites removes that object
+		last = found[len(found)-1].Key // the next page starts after it, even if applyNewestWrites removes that object
 	}
 	if err == nil {
 		found, err = s.applyNewestWrites(ctx, found, more, prefix, from.After, now)
@@ -166,7 +166,7 @@ func (s *Store) query(ctx context.Context, resource, name, after string, limit i
 		in.ExclusiveStartKey = objectKey(after)
 	}
 	for {
-		if limit > 0 { // one more, to learn whether it exists
+		if limit > 0 { // one more object, to learn whether the list continues
 			in.Limit = aws.Int32(int32(min(limit+1-len(found), 1<<20)))
 		}
 		out, err := s.client.Query(ctx, in)
@@ -190,15 +190,15 @@ func (s *Store) query(ctx context.Context, resource, name, after string, limit i
 	}
 }
 
-// applyNewestWrites corrects found by the writes up to the revision now that the query may have missed. A watch that
-// begins at that revision would not deliver them.
+// applyNewestWrites corrects found by the newest writes up to rev, which the query may have missed. A watch from rev
+// would not deliver them.
 func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, more bool, prefix, after string,
-	now uint64) ([]objects.Object, error) {
+	rev uint64) ([]objects.Object, error) {
 	to := "" // the last key of the list
 	if more {
 		to = found[len(found)-1].Key
 	}
-	newest, err := s.newestEvents(ctx, now)
+	newest, err := s.newestEvents(ctx, rev)
 	if err != nil {
 		return nil, err
 	}

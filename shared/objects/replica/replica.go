@@ -26,8 +26,8 @@ const (
 	maxLists   = 8
 	// timeout is the deadline of one validation. A longer one was frozen with its process and may never end.
 	timeout = 5 * time.Second
-	// settled is the time after a write for which reads are not remembered. Until the write has ended, a read may have the
-	// revision, but not yet the object.
+	// settled is the time after a write for which reads are not remembered. Until the write has ended, a read may return
+	// the new revision and the old object.
 	settled = 5 * time.Second
 	// maxChanges is the number of writes after which everything is read again.
 	maxChanges = 1000
@@ -43,7 +43,7 @@ type Store interface {
 // Config configures a Replica.
 type Config struct {
 	Store  Store
-	MaxAge time.Duration    // how long the revision that was read validates the rest
+	MaxAge time.Duration    // how long one read of the revision validates the memory
 	Now    func() time.Time // nil means time.Now
 }
 
@@ -86,8 +86,8 @@ func New(cfg Config) *Replica {
 	return &Replica{cfg: cfg, objects: known, lists: map[string]objects.Page{}}
 }
 
-// AsOf validates the memory unless that was done in the last MaxAge, and returns the time of which it is. With fresh
-// it is the time of the call or later. It implements cache.Source.
+// AsOf validates the memory unless that was done in the last MaxAge. The memory includes all writes that were completed
+// at the returned time. With fresh, that is the time of the call or later. AsOf implements cache.Source.
 func (r *Replica) AsOf(ctx context.Context, fresh bool) (time.Time, error) {
 	now := r.now()
 	notBefore := now
@@ -184,10 +184,10 @@ func (r *Replica) state() state {
 	return state{r.revision, r.purged, r.now().Sub(r.since) >= settled}
 }
 
-// mayRemember reports whether no change was applied since a read began. r.mu must be locked.
+// mayRemember reports whether the memory was settled when a read began, and is unchanged since. r.mu must be locked.
 func (r *Replica) mayRemember(before state) bool { return before.isSettled && before == r.state() }
 
-// apply changes what the memory has of the event's object. r.mu must be locked.
+// apply updates the memory by one event. r.mu must be locked.
 func (r *Replica) apply(e objects.Event) {
 	key := e.Object.Key
 	maps.DeleteFunc(r.lists, func(prefix string, _ objects.Page) bool { return strings.HasPrefix(key, prefix) })
