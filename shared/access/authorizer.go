@@ -15,8 +15,8 @@ import (
 // Ages of a Policy. They are wall-clock times, because the monotonic clock may stop while a process is frozen.
 const (
 	freshFor = 2 * time.Second
-	// For a Policy older than waitFrom, a request waits up to patience for the store. A younger one, older than freshFor,
-	// is renewed in the background.
+	// A Policy between freshFor and waitFrom is renewed in the background. For an older one, a request waits up to
+	// patience for the store.
 	waitFrom = 3 * time.Second
 	patience = 2 * time.Second
 	// MaxAge is the maximum age of a Policy that is used for decisions.

@@ -7,8 +7,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// allows implements k8s.io/kubernetes/pkg/apis/rbac/v1, which cannot be imported. It compares names first, because they
-// differ most between rules.
+// allows matches like k8s.io/kubernetes/pkg/apis/rbac/v1, which cannot be imported. It compares names first, because
+// they differ most between rules.
 func allows(r *rbacv1.PolicyRule, a *Attributes) bool {
 	if a.Path != "" {
 		return verbMatches(r, a.Verb) && urlMatches(r, a.Path)

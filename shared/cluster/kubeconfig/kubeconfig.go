@@ -27,7 +27,7 @@ import (
 // MaxSize is the maximum size in bytes of a kubeconfig for Parse.
 const MaxSize = 64 << 10
 
-// Config is a validated kubeconfig. It is formatted as the server's URL; the proxy's may contain a password.
+// Config is a validated kubeconfig. It prints as the server's URL, because the proxy's may contain a password.
 type Config struct {
 	Server *url.URL // https, without user, query or fragment; Path has no trailing slash
 	// TLS has the roots, the server name, the verification and the client certificate. Clone it before use.
@@ -42,11 +42,11 @@ func (c Config) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "kubeconfig 
 // MarshalText implements encoding.TextMarshaler, also for log/slog and encoding/json.
 func (c Config) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%v", c), nil }
 
-// Credential authenticates to the member, in addition to TLS.Certificates. It is formatted as [hidden].
+// Credential authenticates to the member, in addition to TLS.Certificates. It prints as [hidden].
 type Credential struct {
 	Token              string
 	Username, Password string
-	// Certificate reports whether TLS has a client certificate. Expires is then its end.
+	// Certificate reports whether TLS has a client certificate. Expires is then the end of its validity.
 	Certificate bool
 	Expires     time.Time
 	// EKS, if not nil, specifies a token of AWS.

@@ -4,7 +4,7 @@
 // Invariants:
 //   - A write replaces exactly the state that was read for it, or fails.
 //   - A list followed by a watch from its resourceVersion misses no event.
-//   - Reads return the newest state. The store keeps no older states, so a list of one fails with 410.
+//   - Reads return the newest state. The store keeps no older states, so a list of an older one fails with 410.
 //   - An object that cannot be decoded fails the request, and the error names it. No list omits it.
 package backend
 

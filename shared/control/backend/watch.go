@@ -117,8 +117,8 @@ func (w *watcher) state(ctx context.Context, send bool) (uint64, error) {
 	return page.Revision, nil
 }
 
-// event returns nil for objects that never matched the selectors. An object that starts or ceases to match is added or
-// deleted.
+// event returns nil for an object that matched the selectors neither before nor after. An object that starts or ceases
+// to match is added or deleted.
 func (w *watcher) event(e objects.Event) (*watch.Event, error) {
 	var now, before runtime.Object
 	read := func(value []byte) (runtime.Object, error) {
