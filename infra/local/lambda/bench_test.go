@@ -12,7 +12,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/lambdahttp"
 )
 
-// BenchmarkInvoke measures a warm call through the events: in a process, stopped between calls or not, and inline.
+// BenchmarkInvoke measures a warm call with its events: in a process that is stopped between calls, in one that is not,
+// and inline.
 func BenchmarkInvoke(b *testing.B) {
 	processes := func(cfg Config) Invoker {
 		cfg.Name, cfg.Bootstrap = "bench", bootstrap

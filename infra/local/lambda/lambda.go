@@ -154,13 +154,13 @@ func (f *Function) InvokeStream(ctx context.Context, payload []byte) (io.ReadClo
 
 type runningKey struct{}
 
-// WithRunning returns a context whose invocations are in running until their processes are free again. That can be
-// after ctx has ended.
+// WithRunning returns a context for invocations. running counts each of them until its process is free again, which can
+// be after ctx has ended.
 func WithRunning(ctx context.Context, running *sync.WaitGroup) context.Context {
 	return context.WithValue(ctx, runningKey{}, running)
 }
 
-// Running returns the running of WithRunning, for Invokers. Without one it returns a new WaitGroup.
+// Running returns the WaitGroup of WithRunning, for Invokers. Without one it returns a new WaitGroup.
 func Running(ctx context.Context) *sync.WaitGroup {
 	if running, ok := ctx.Value(runningKey{}).(*sync.WaitGroup); ok {
 		return running
@@ -213,7 +213,7 @@ func (f *Function) invoke(ctx context.Context, payload []byte, stream bool) (res
 	}
 }
 
-// tryAcquire returns an idle process, or nil and a slot to start one. It adds to wg. mu must be locked.
+// tryAcquire returns an idle process, or nil if it has reserved a slot for a new one. It adds to wg. mu must be locked.
 func (f *Function) tryAcquire() (*process, error) {
 	if f.closed {
 		return nil, ErrClosed

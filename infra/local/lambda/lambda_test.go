@@ -298,7 +298,7 @@ func TestTimeout(t *testing.T) {
 	for end := time.Now().Add(waittest.Patience); ; {
 		b, err := f.Invoke(t.Context(), restEvent(t, "/deadline"))
 		if errors.As(err, &fe) && fe.Type == "Sandbox.Timedout" && time.Now().Before(end) {
-			continue // the machine stood still: it has half a second to answer in
+			continue // the machine was too busy for an answer within half a second
 		}
 		if err != nil || !bytes.Contains(b, []byte(`"statusCode":504,`)) {
 			t.Errorf("a handler that minds its deadline answers %s, %v", b, err)

@@ -26,7 +26,7 @@ type process struct {
 	mu       sync.Mutex
 	pid      int
 	dead     bool
-	cause    error // why it was killed
+	cause    error // why it was killed or ended
 	initErr  error // the error that the process reported
 	waiting  bool  // a request for the next event is open
 	cur      *invocation

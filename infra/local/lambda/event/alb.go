@@ -19,7 +19,7 @@ const (
 // ALB is the target group of an Application Load Balancer, with one function.
 type ALB struct {
 	TargetGroupARN string
-	// SingleValue is a target group without lambda.multi_value_headers.enabled. Of several equal headers or query keys,
+	// SingleValue means a target group without lambda.multi_value_headers.enabled. Of several equal headers or query keys,
 	// only the last is forwarded, in both directions.
 	SingleValue bool
 }

@@ -127,7 +127,7 @@ func (g HTTP) Event(r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// An HTTP API decodes the path, twice if possible, and cuts it at a resulting "?".
+	// An HTTP API decodes the path twice, and cuts it at a resulting "?".
 	raw, err := url.PathUnescape(path)
 	if err != nil {
 		return nil, refuse(http.StatusBadRequest, "the path has an invalid escape")

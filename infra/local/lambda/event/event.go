@@ -77,7 +77,7 @@ func encode(b []byte, text bool) (body string, base64Encoded bool) {
 	return base64.StdEncoding.EncodeToString(b), true
 }
 
-// forwarded returns the headers with the additions of every front about its peer, and without those of the connection.
+// forwarded returns the headers without those of the connection, and with those that every front adds about its client.
 func forwarded(r *http.Request) http.Header {
 	h := r.Header.Clone()
 	h.Del("Transfer-Encoding")

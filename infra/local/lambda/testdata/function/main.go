@@ -36,7 +36,7 @@ func main() {
 		}
 		os.Exit(1)
 	}
-	if os.Getenv("MODE") == "raw" { // an answer of as many bytes as the payload, a number, says
+	if os.Getenv("MODE") == "raw" { // the payload is the number of bytes of the answer
 		lambda.Start(func(_ context.Context, n int) (io.Reader, error) {
 			return bytes.NewReader(bytes.Repeat([]byte("1"), n)), nil
 		})
