@@ -102,7 +102,7 @@ func ci(t *testing.T, p programs) *exec.Cmd {
 	return cmd
 }
 
-// A step that CI leaves out finds no fault.
+// CI would not find the faults that only an omitted step finds.
 func TestCIRunsEveryStep(t *testing.T) {
 	calls := filepath.Join(t.TempDir(), "calls")
 	cmd := ci(t, programs{"make": `echo "$@" >> ` + calls, "git": "echo 000003"})

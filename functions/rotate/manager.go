@@ -51,7 +51,6 @@ func (s *secret) currentID() string {
 	return ""
 }
 
-// version is the value of one version.
 type version struct {
 	id     string
 	value  secrets.Value

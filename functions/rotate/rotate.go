@@ -34,7 +34,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
-// stepTimeout is the deadline of one step.
 const stepTimeout = time.Minute
 
 // Config is the function's configuration.
@@ -196,7 +195,6 @@ func (r *rotation) create(ctx context.Context) error {
 	return r.put(ctx, made)
 }
 
-// set does nothing.
 func (r *rotation) set(context.Context) error { return nil }
 
 // test calls the member with the pending version.

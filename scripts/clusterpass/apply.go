@@ -86,7 +86,7 @@ type object struct {
 func (o *object) key() string  { return o.prefix + o.meta.Name }
 func (o *object) what() string { return o.kind + "/" + o.meta.Name }
 
-// One invalid document makes parseObjects refuse all.
+// parseObjects refuses all documents if one is invalid.
 func parseObjects(in io.Reader) ([]*object, error) {
 	var out []*object
 	docs := utilyaml.NewYAMLReader(bufio.NewReader(in))

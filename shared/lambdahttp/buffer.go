@@ -73,7 +73,6 @@ func (b *buffer) tooLarge() error {
 	return ErrTooLarge
 }
 
-// json returns the finished response.
 func (b *buffer) json() []byte {
 	return b.size.appendBody(append(make([]byte, 0, b.total()), b.head...), b.body)
 }

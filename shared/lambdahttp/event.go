@@ -95,7 +95,6 @@ type wire struct {
 	} `json:"requestContext"`
 }
 
-// parse decodes a payload and determines its kind.
 func parse(payload []byte) (*wire, *Event, error) {
 	var in wire
 	if err := json.Unmarshal(payload, &in); err != nil {
@@ -133,7 +132,6 @@ func (in *wire) headers() pairs {
 	return in.Headers
 }
 
-// forwardedFor returns the lines of X-Forwarded-For.
 func forwardedFor(headers pairs) []string {
 	var lines []string
 	for _, h := range headers {
@@ -180,7 +178,6 @@ func (p *pairs) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// values is a string or a list of strings.
 type values []string
 
 // UnmarshalJSON implements json.Unmarshaler.

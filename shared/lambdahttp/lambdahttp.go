@@ -149,7 +149,6 @@ func (f *Function) request(ctx context.Context, in *wire, ev *Event) (*http.Requ
 	return r.WithContext(ctx), failure{status.New(status.BadRequest, "", "the request cannot be understood: %v", err)}
 }
 
-// failure is a handler that responds with an error.
 type failure struct{ err *status.Error }
 
 func (f failure) ServeHTTP(w http.ResponseWriter, _ *http.Request) { status.Write(w, f.err) }

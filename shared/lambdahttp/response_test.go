@@ -370,7 +370,7 @@ func TestLimit(t *testing.T) {
 							t.Fatalf("%d bytes: %.200s", n, b)
 						}
 					}
-					if used < limit-6 || !overflowed { // base64 grows in steps of four, and its member is a byte shorter
+					if used < limit-6 || !overflowed { // base64 grows by four; "true" is shorter than "false"
 						t.Errorf("the largest answer was of %d bytes", used)
 					}
 				})

@@ -32,7 +32,6 @@ func (s *Stream) Close() error {
 	return nil
 }
 
-// preludeEnd separates the prelude from the body.
 const preludeEnd = "\x00\x00\x00\x00\x00\x00\x00\x00"
 
 // streamed is the sink for REST APIs that stream. Like net/http it buffers up to 4 KiB until a flush.

@@ -63,10 +63,8 @@ func callsOfPeers(ctx context.Context, out *report, kubeconfig string, peers []p
 	return measureCalls(ctx, out, kubeconfig, peers, dir)
 }
 
-// peer is another gateway.
 type peer struct{ name, kubeconfig string }
 
-// parsePeer reads NAME=KUBECONFIG.
 func parsePeer(s string) (peer, error) {
 	name, file, ok := strings.Cut(s, "=")
 	if !ok || name == "" || file == "" {
@@ -205,7 +203,6 @@ func timeCalls(ctx context.Context, p *proxied, l load) (callResult, error) {
 	}, err
 }
 
-// cpuTime returns the CPU time of the process and of its children.
 func (p *proxied) cpuTime() (time.Duration, error) {
 	if p.process == nil {
 		return 0, nil

@@ -301,7 +301,6 @@ func bulk(ctx context.Context, dial dialFunc, address string, cfg *tls.Config, n
 	return float64(total.Load()-before) / time.Since(start).Seconds(), err
 }
 
-// counter counts the bytes that are written to it.
 type counter struct{ n *atomic.Int64 }
 
 func (c counter) Write(p []byte) (int, error) {

@@ -68,7 +68,6 @@ func cpuTicks(pid int) (int, error) {
 	return user + system, err
 }
 
-// descendants returns a process and all processes below it.
 func descendants(pid int) ([]int, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {

@@ -260,7 +260,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	const keep = 8 << 10
 	t.last = append(t.last, p...)
 	t.last = t.last[max(0, len(t.last)-keep):]
-	_, _ = t.next.Write(p) // a reader of progress that went away stops nothing
+	_, _ = t.next.Write(p) // a failed write of the progress is ignored
 	return len(p), nil
 }
 

@@ -146,7 +146,7 @@ func (r *run) AttachContainer(ctx context.Context, _, _, _ string, in io.Reader,
 			defer stop()
 			defer detach()
 			_, _ = io.Copy(o.to, reader) // fails if the client is gone
-			_ = o.to.Close()             // like this
+			_ = o.to.Close()             // likewise
 		})
 	}
 	if in != nil && r.stdin != nil {

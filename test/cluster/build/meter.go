@@ -22,7 +22,7 @@ type meter struct {
 
 	mu                sync.Mutex
 	fetched, compiled int
-	tail              []string // the last lines that are neither: the compiler's complaints
+	tail              []string // the last lines of the compiler's errors
 	shown             bool
 }
 

@@ -8,8 +8,8 @@ import (
 // These flags differ from a real cluster's defaults. For speed, there is no fsync and no leader election. For
 // ownership, only the API server and the kubelet listen. There is no pod network, so kubelets are reached by address.
 
-// etcdURL is relative to the cluster's directory, because the path of a socket is limited. etcd requires the form of a
-// port.
+// etcdURL is relative to the cluster's directory, because the length of a socket's path is limited. etcd requires a
+// port in it.
 const (
 	etcdSocket = "etcd.sock:0"
 	etcdURL    = "unix://" + etcdSocket

@@ -35,12 +35,12 @@ func (k *keeper) serve() (*http.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on the control socket: %w", err)
 	}
-	listener.SetUnlinkOnClose(false) // its name is good for this moment only, and the directory goes anyway
+	listener.SetUnlinkOnClose(false) // throughDir's path is invalid by then, and the directory is removed
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(k.state()) // the client sees a short answer
+		_ = json.NewEncoder(w).Encode(k.state()) // the client notices a truncated answer
 	})
-	mux.HandleFunc("POST /stop", func(http.ResponseWriter, *http.Request) { k.stop(errToldTo) })
+	mux.HandleFunc("POST /stop", func(http.ResponseWriter, *http.Request) { k.stop(errStopAsked) })
 	mux.HandleFunc("POST /clusters/{name}/{fault}", k.fault)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }() // ends when closed

@@ -80,7 +80,7 @@ func run(ctx context.Context, stop context.CancelCauseFunc, in io.Reader, progre
 
 var (
 	errInputEnded = errors.New("standard input ended")
-	errToldTo     = errors.New("told to stop")
+	errStopAsked  = errors.New("a stop was requested")
 )
 
 func readSpec(in io.Reader, stop context.CancelCauseFunc) (*Spec, error) {
@@ -140,7 +140,7 @@ func (k *keeper) prepare(ctx context.Context) error {
 		merged.AuthInfos[c.Name] = one.AuthInfos[c.Name]
 		merged.Contexts[c.Name] = one.Contexts[c.Name]
 	}
-	for name := range merged.Clusters { // the file that they came from is not theirs any more
+	for name := range merged.Clusters { // they are merged into another file
 		merged.Clusters[name].LocationOfOrigin = ""
 		merged.AuthInfos[name].LocationOfOrigin = ""
 		merged.Contexts[name].LocationOfOrigin = ""

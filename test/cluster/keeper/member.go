@@ -79,7 +79,7 @@ func (m *member) start(ctx context.Context, names []string) error {
 
 func (m *member) startLocked(ctx context.Context, names []string) error {
 	if m.stopped {
-		return errToldTo
+		return errStopAsked
 	}
 	ready, err := newReadiness(m)
 	if err != nil {
