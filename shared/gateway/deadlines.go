@@ -13,11 +13,11 @@ import (
 
 const defaultClientTimeout = time.Minute
 
-// progressSize is the number of bytes for which a client has the timeout, when it sends a body or reads a response.
+// progressSize is a number of bytes. For each such part of a body or a response, the client has the timeout.
 const progressSize = 256 << 10
 
 // discardTimeout is the time for each progressSize bytes of a refused request's body. After the handler has returned,
-// it is the time for all that is still unread of any body.
+// it is the time for the unread rest of any body.
 const discardTimeout = time.Second
 
 // deadlines limit how long a client can delay a call that is no stream. A function has no connection, so deadlines have

@@ -32,9 +32,9 @@ const (
 	slowTTL   = 30 * time.Second
 )
 
-// Function redirects requests to the bridge that a function cannot serve. A 307 makes the client repeat a request that
-// the member has not received, or a read or dry run. A 303 to the object follows a completed write. No write is made
-// twice.
+// Function redirects a request to the bridge if a function cannot serve it. A 307 makes the client repeat a request
+// that the member has not received, or a read or dry run. A 303 to the object follows a completed write. No write is
+// made twice.
 //
 // It is safe for concurrent use. A nil Function redirects nothing.
 type Function struct {

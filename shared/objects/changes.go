@@ -13,13 +13,12 @@ type Log interface {
 
 var errCaughtUp = errors.New("caught up")
 
-// Changes returns every write after revision from, up to the revision to, in order. After ErrCompacted the caller must
-// list again.
-func Changes(ctx context.Context, log Log, from, to uint64) ([]Event, error) {
+// Changes returns the writes of the revisions from+1 to last, in order. After ErrCompacted the caller must list again.
+func Changes(ctx context.Context, log Log, from, last uint64) ([]Event, error) {
 	var changes []Event
 	err := log.Watch(ctx, "", from, func(e Event) error {
 		changes = append(changes, e)
-		if e.Object.Revision >= to { // every write has its own revision, so this one arrives
+		if e.Object.Revision >= last { // every write has its own revision, so this one arrives
 			return errCaughtUp
 		}
 		return nil

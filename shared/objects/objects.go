@@ -76,10 +76,10 @@ type Store interface {
 	Update(ctx context.Context, key string, value []byte, rev uint64) (Object, error)
 	// Delete deletes the object, with the errors of Update. The result is the last state with the deletion's revision.
 	Delete(ctx context.Context, key string, rev uint64) (Object, error)
-	// Watch calls each for every write after revision from whose key starts with prefix, in order. An empty prefix means
-	// all objects. Watch returns ctx's error when ctx ends, or the first error of each unchanged.
+	// Watch calls each, in order, for the writes with a revision above from and a key that starts with prefix. An empty
+	// prefix means all objects. Watch returns ctx's error when ctx ends, or the first error of each unchanged.
 	//
-	// After ErrCompacted the caller must list again: events after from were removed, or from exceeds the store's revision.
+	// After ErrCompacted the caller must list again: events above from were removed, or from exceeds the store's revision.
 	// After ErrUnavailable or ErrForbidden it may watch again from its last revision. progress, if not nil, is called
 	// every few seconds with a revision up to which all events were delivered.
 	Watch(ctx context.Context, prefix string, from uint64, each func(Event) error, progress func(rev uint64)) error

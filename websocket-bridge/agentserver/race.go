@@ -9,8 +9,8 @@ import (
 // headStart is how long an attempt may last before the next one starts.
 const headStart = time.Second
 
-// race runs up to n attempts to connect, each when the last one fails or after headStart. It returns the first
-// connection and closes later ones. Otherwise it returns their errors, with nil for attempts that ctx prevented.
+// race runs up to n attempts to connect. The next one starts when the last one fails, or after headStart. race returns
+// the first connection and closes later ones, or returns the errors, with nil for attempts that ctx prevented.
 func race(ctx context.Context, n int, connect func(ctx context.Context, i int) (net.Conn, error)) (net.Conn, []error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // cancels the other attempts

@@ -15,7 +15,7 @@ import (
 // Config opens the stores under test.
 type Config struct {
 	storesuite.Config[objects.Store]
-	// Compact drops the history up to revision to of a store that New opened.
+	// Compact drops the history of a store that New opened, up to a revision.
 	Compact func(t *testing.T, st objects.Store, to uint64)
 }
 

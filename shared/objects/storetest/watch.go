@@ -43,7 +43,7 @@ func (s suite) watch(t *testing.T) {
 	events := make(chan objects.Event)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { // begins with nothing there, in what is another process
+	wg.Go(func() { // watches the empty store, like another process
 		err := open().Watch(ctx, "", 0, func(e objects.Event) error { events <- e; return nil }, nil)
 		storesuite.WantError(t, "an ended watch", err, context.Canceled)
 	})
@@ -185,7 +185,7 @@ func (s suite) watchHasNoGap(t *testing.T) {
 		return nil
 	})
 	if t.Failed() {
-		cancel() // not all will come
+		cancel() // the watches would wait for missing writes
 	}
 	wg.Wait()
 }

@@ -83,7 +83,7 @@ func (k *Key) PEM() (secrets.Value, error) {
 	return secrets.NewValue(pem.EncodeToMemory(&pem.Block{Type: keyType, Bytes: der})), err
 }
 
-// Request returns the PKCS#10 request for a credential of the cluster that is bound to the key, as DER in base64.
+// Request returns the cluster's PKCS#10 request for a credential that is bound to the key, as DER in base64.
 func (k *Key) Request(cluster string) (string, error) {
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: cluster}}
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, k.private)

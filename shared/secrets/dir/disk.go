@@ -178,7 +178,7 @@ func (s *Store) checkDir(name string) error {
 	switch {
 	case err != nil:
 		return err
-	case fi.Mode().IsRegular(): // a secret contains no other secrets
+	case fi.Mode().IsRegular(): // no secret is below a file
 		return fs.ErrNotExist
 	case !fi.IsDir():
 		return fmt.Errorf("%w: %s is a symbolic link or a special file; make it a directory", secrets.ErrForbidden,
