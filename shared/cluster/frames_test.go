@@ -12,8 +12,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestFrameSizes fails if lists cost more CPU time again, or if each stream kept a buffer for large frames. Members send
-// frames of the size that a client announces.
+// TestFrameSizes fails if lists cost more CPU time again, or if each stream kept a buffer for large frames. Members
+// send frames of the size that a client announces.
 func TestFrameSizes(t *testing.T) {
 	announced := make(chan uint32, 1)
 	srv := httptest.NewUnstartedServer(nil)

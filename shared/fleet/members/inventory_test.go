@@ -10,8 +10,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 )
 
-// TestInventoryDigest fails if a probe of one cluster made discovery ask all clusters again, or if discovery were
-// served from a cache after a change that counts.
+// TestInventoryDigest fails if a probe of one cluster made discovery ask all clusters again, or if a change that counts
+// did not.
 func TestInventoryDigest(t *testing.T) {
 	i := clustertest.NewInstallation(t)
 	kubeconfig := clustertest.Kubeconfig("https://a.example.com", nil, `{token: t}`)

@@ -104,6 +104,12 @@ func kindReferences() []Reference {
 			refer("spec.source.persistentVolumeName", "2.2.1", "PersistentVolume", ScopeCluster),
 		),
 
+		serviceAndWorkloadReferences(),
+	)
+}
+
+func serviceAndWorkloadReferences() []Reference {
+	return slices.Concat(
 		rowsOf("", "services", "Service",
 			refer("spec.selector{}", "2.2.2", "Pod", ScopeSelf),
 		),
@@ -276,8 +282,8 @@ type References struct {
 // Deletion has the References of the body of a DELETE.
 var Deletion = referencesOf(deletionReferences(), false)
 
-// byResource maps a group and a resource to its References. All other resources are unlisted. The first use builds it,
-// and the functions that return its rows run only then, because the table would be a tenth of a cold start.
+// byResource maps a group and a resource to its References. All other resources are unlisted. The first use builds it
+// and its rows, because the table would be a tenth of a cold start.
 var (
 	byResource = sync.OnceValue(index)
 	unlisted   = referencesOf(metadataReferences(), false)
