@@ -38,7 +38,7 @@ func (h *Handler) documents(of []members.Entry, bodies [][]byte, maxSize int64, 
 	}
 	answers := h.Client.Each(targets, func(i int, t members.Target) *members.Answer {
 		one := call
-		one.Method = http.MethodGet
+		one.Method, one.Merged = http.MethodGet, len(of) > members.Many
 		one.Header = http.Header{"Accept": {accept}, "Accept-Encoding": {"gzip"}, "If-None-Match": nil}
 		return h.Client.Do(h.Client.Context(), t, one, func(a *members.Answer) (err error) {
 			bodies[i], err = members.ReadLimited(a.Body, maxSize)

@@ -86,16 +86,13 @@ func (s *spool) run(pool *members.Pool, done <-chan struct{}) {
 	}
 }
 
-// maxBuffered is the number of members up to which each has large buffers.
-const maxBuffered = 32
-
 // roundSize is the number of objects of one member that a list without a limit writes before those of the next.
 const roundSize = 100
 
 // roundSizeOf keeps the memory of a round, and so that of the chunks, independent of the number of members.
-func roundSizeOf(members int) int {
-	if members <= maxBuffered {
+func roundSizeOf(n int) int {
+	if n <= members.Many {
 		return roundSize
 	}
-	return max(1, roundSize*maxBuffered/2/members)
+	return max(1, roundSize*members.Many/2/n)
 }

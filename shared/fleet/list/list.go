@@ -22,6 +22,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
+// mergedReads is the size in bytes of reads from one of many members.
+const mergedReads = 16 << 10
+
 // Serve writes the lists of all targets as one. It also returns an error, for the log, if the response is a member's
 // Status. It panics with http.ErrAbortHandler if the list breaks off.
 func Serve(
@@ -48,7 +51,9 @@ func Serve(
 			return &members.Answer{Target: t, Err: err}
 		}
 		return client.Do(ctx, t, call, func(a *members.Answer) (err error) {
-			sources[i], err = merge.Open(t.Name, members.NewPacedReader(a))
+			if sources[i], err = merge.Open(t.Name, members.NewPacedReader(a)); err == nil && p.isMerged() {
+				sources[i].LimitReads(mergedReads)
+			}
 			return err
 		})
 	})

@@ -6,6 +6,9 @@ import (
 	"runtime/debug"
 )
 
+// Many is the number of members beyond which one request reads from each with small buffers.
+const Many = 32
+
 // Each runs call for all targets in parallel, and returns the answers in the order of the targets.
 func (p *Pool) Each(targets []Target, call func(i int, t Target) *Answer) []*Answer {
 	answers := make([]*Answer, len(targets))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -29,10 +30,14 @@ type Rewriter interface {
 // Annotator writes the source of objects into their annotations. It is not safe for concurrent use.
 type Annotator struct {
 	pair      []byte   // the annotation in JSON; nil for the object in LastApplied
+	field     []byte   // the field annotations with pair alone, and a comma
 	rewriter  Rewriter // nil replaces nothing
 	namespace string
 	scanner   scan.Scanner
 	inner     *Annotator // for LastApplied; nil until the first one
+	// renamed has an object with its references replaced. replace is renameReference, bound once.
+	renamed copier
+	replace Replace
 }
 
 // Replace replaces the string at a field with the result of by. Other values stay.
@@ -44,7 +49,13 @@ func NewAnnotator(cluster string, rewriter Rewriter) *Annotator {
 	if err != nil {
 		panic(err) // strings always marshal
 	}
-	return &Annotator{pair: pair[1 : len(pair)-1], rewriter: rewriter}
+	return newAnnotator(pair[1:len(pair)-1], rewriter)
+}
+
+func newAnnotator(pair []byte, rewriter Rewriter) *Annotator {
+	a := &Annotator{pair: pair, field: fmt.Appendf(nil, `"annotations":{%s},`, pair), rewriter: rewriter}
+	a.replace = a.renameReference
+	return a
 }
 
 // Namespace returns the namespace of the last object, before its replacement. It is "" for an object without one.
@@ -97,13 +108,18 @@ func (a *Annotator) withReferences(o Object) (Object, error) {
 	if a.rewriter == nil {
 		return o, nil
 	}
-	c := &copier{text: o.Text}
-	err := a.rewriter.ReplaceReferences(o.Text, func(at scan.Field, by func(own string) string) { a.rename(c, at, by) })
+	c := &a.renamed
+	*c = copier{text: o.Text}
+	err := a.rewriter.ReplaceReferences(o.Text, a.replace)
 	if err != nil || c.at == 0 {
 		return o, err
 	}
 	c.upTo(len(c.text))
 	return ObjectOf(c.dst)
+}
+
+func (a *Annotator) renameReference(at scan.Field, by func(own string) string) {
+	a.rename(&a.renamed, at, by)
 }
 
 var (
@@ -137,8 +153,11 @@ func (a *Annotator) object(c *copier, metadata scan.Found) error {
 	begin := len(c.dst)
 	annotated, hasFields, err := a.metadata(c, metadata.At)
 	if err == nil && !annotated && a.pair != nil {
-		annotations := slices.Concat([]byte(`"annotations":{`), a.pair, []byte("}"+commaIf(hasFields)))
-		c.dst = slices.Insert(c.dst, begin, annotations...)
+		field := a.field
+		if !hasFields {
+			field = field[:len(field)-1]
+		}
+		c.dst = slices.Insert(c.dst, begin, field...)
 	}
 	return err
 }
@@ -279,7 +298,7 @@ func (a *Annotator) owners(c *copier, at int) error {
 // the text. Text that is no object stays, because kubectl did not write it.
 func (a *Annotator) applied(text string) string {
 	if a.inner == nil {
-		a.inner = &Annotator{rewriter: a.rewriter}
+		a.inner = newAnnotator(nil, a.rewriter)
 	}
 	object, err := ObjectOf([]byte(text))
 	if err != nil {

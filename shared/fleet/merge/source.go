@@ -80,6 +80,9 @@ func Open(cluster string, r io.Reader) (*Source, error) {
 	return s, s.fields(false)
 }
 
+// LimitReads limits the bytes of a read, unless an object is longer.
+func (s *Source) LimitReads(bytes int) { s.in.LimitReads(bytes) }
+
 // IsTable reports whether the list is a Table.
 func (s *Source) IsTable() bool { return IsTable(s.Kind, s.APIVersion) || s.Columns != nil }
 

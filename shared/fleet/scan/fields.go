@@ -44,9 +44,25 @@ func Lookup(object []byte, path ...string) []byte {
 
 // Text returns the text of a string. It returns "" for any other value.
 func Text(value []byte) string {
+	if isPlain(value) {
+		return string(value[1 : len(value)-1])
+	}
 	var text string
 	_ = json.Unmarshal(value, &text) // text stays "" on an error
 	return text
+}
+
+// isPlain reports whether a value is a string of printable ASCII without escapes, as nearly all names are.
+func isPlain(value []byte) bool {
+	if len(value) < 2 || value[0] != '"' || value[len(value)-1] != '"' {
+		return false
+	}
+	for _, c := range value[1 : len(value)-1] {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // Fields returns the fields of the object at text[at], up to a syntax error. The scanner may be used during the

@@ -21,6 +21,7 @@ type Reader struct {
 	Scanner Scanner // its Found describes the last value
 
 	r    io.Reader
+	most int // bytes that one read asks for, unless a value is longer
 	text []byte
 	at   int   // text[at:] is not yet returned
 	left int64 // the number of bytes that may still be read
@@ -30,7 +31,13 @@ type Reader struct {
 }
 
 // NewReader returns a Reader of at most limit bytes from r.
-func NewReader(r io.Reader, limit int64) *Reader { return &Reader{r: r, left: limit} }
+func NewReader(r io.Reader, limit int64) *Reader {
+	return &Reader{r: r, most: maxReadSize, left: limit}
+}
+
+// LimitReads makes each read ask for at most this number of bytes, unless a value is longer. Many readers of one
+// response then need less memory.
+func (r *Reader) LimitReads(bytes int) { r.most = bytes }
 
 // Limit replaces the limit by this number of bytes from the current position.
 func (r *Reader) Limit(bytes int64) { r.left = bytes - int64(len(r.text)-r.at) }
@@ -125,7 +132,7 @@ func (r *Reader) more() {
 func (r *Reader) read() {
 	rest, size := r.text[r.at:], cap(r.text)
 	switch {
-	case len(rest) == size, r.full && size < maxReadSize:
+	case len(rest) == size, r.full && size < r.most:
 		size = max(minReadSize, 2*size)
 	case !r.full && len(rest) == 0, size > 8*maxReadSize && len(rest) < maxReadSize: // release a large buffer
 		size = max(minReadSize, 2*len(rest))

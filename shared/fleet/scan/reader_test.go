@@ -80,6 +80,32 @@ func TestIdleReaderIsSmall(t *testing.T) {
 	}
 }
 
+// TestLimitReads fails if each of many readers of one response had a large buffer.
+func TestLimitReads(t *testing.T) {
+	const limit = 16 << 10
+	text := strings.Repeat(`"`+strings.Repeat("x", 5_000)+`" `, 100)
+	for name, tt := range map[string]struct {
+		limit, want int
+	}{"without a limit": {0, maxReadSize}, "with a limit": {limit, limit}} {
+		t.Run(name, func(t *testing.T) {
+			in := NewReader(strings.NewReader(text), 1<<20)
+			if tt.limit > 0 {
+				in.LimitReads(tt.limit)
+			}
+			most := 0
+			for in.Peek() != 0 {
+				if in.Value(); in.Err() != nil {
+					t.Fatal(in.Err())
+				}
+				most = max(most, cap(in.text))
+			}
+			if most != tt.want {
+				t.Errorf("the buffer has %d bytes, want %d", most, tt.want)
+			}
+		})
+	}
+}
+
 func BenchmarkReader(b *testing.B) {
 	text := `"` + strings.Repeat("x", 15<<20) + `"`
 	b.SetBytes(int64(len(text)))

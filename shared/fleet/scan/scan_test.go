@@ -273,6 +273,19 @@ func TestNumber(t *testing.T) {
 }
 
 // TestLookup checks that keys match exactly: a key that differs in case must not decide anything.
+// TestText fails if the text of a string without escapes differed from that of other strings.
+func TestText(t *testing.T) {
+	for in, want := range map[string]string{
+		`"web-1"`: "web-1", `""`: "", `"a b~"`: "a b~", `"a\u0040b"`: "a@b", `"a\"b"`: `a"b`, `"ä"`: "ä", `"a`: "", `a"`: "",
+		`"`: "", ``: "", `7`: "", `null`: "", `"a"b"`: "", "\"a\xffb\"": "a\uFFFDb", "\"a\nb\"": "", "\"a\x7fb\"": "a\x7fb",
+		` "a" `: "a",
+	} {
+		if got := Text([]byte(in)); got != want {
+			t.Errorf("%q is %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestLookup(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"kind":"A"}`: "A", ` { "k\u0069nd" : "A" } `: "A", `{"kind":"A","\u212aind":"B","Kind":"C"}`: "A",
