@@ -1,0 +1,57 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// sizes are those of all programs in bytes, stripped, for Linux on amd64. make build-local builds those below dist.
+var sizes = map[string]int64{
+	"dist/local/functions/control/bootstrap": 71.0e6,
+	"dist/local/functions/fleet/bootstrap":   15.7e6,
+	"dist/local/functions/proxy/bootstrap":   13.4e6,
+	"dist/local/functions/rotate/bootstrap":  12.2e6,
+	"dist/local/clusterpass":                 57.1e6,
+	"dist/local/clusterpass-local":           74.1e6,
+	"./websocket-bridge":                     73.5e6,
+	"./websocket-bridge/agent":               28.6e6,
+}
+
+// TestBinarySizes fails if a program has grown or shrunk by more than 5 %. Growth makes images and cold starts slower. If
+// the new size is intended, change the table.
+func TestBinarySizes(t *testing.T) {
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		t.Skip("the table has the sizes for Linux on amd64")
+	}
+	t.Chdir("../../..")
+	for path, want := range sizes {
+		t.Run(path, func(t *testing.T) {
+			file := path
+			if strings.HasPrefix(path, "./") {
+				file = build(t, path)
+			}
+			info, err := os.Stat(file)
+			if err != nil {
+				t.Fatalf("%v; make build-local builds it", err)
+			}
+			if got := info.Size(); got > want+want/20 || got < want-want/20 {
+				t.Errorf("it has %d bytes, want %d within 5 %%", got, want)
+			}
+		})
+	}
+}
+
+// build builds a package as it is released and returns the program.
+func build(t *testing.T, path string) string {
+	program := filepath.Join(t.TempDir(), "program")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, path)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", path, err, out)
+	}
+	return program
+}
