@@ -210,7 +210,7 @@ func (s *Server) requestDocument(ctx context.Context, w http.ResponseWriter, r *
 		return err
 	}
 	to := route.Route{Kind: route.Cluster, Cluster: name, Path: r.URL.EscapedPath()}
-	return forward.Do(w, r, forward.Call{
+	return forward.Do(w, r, &forward.Call{
 		Request: route.NewRequest(r.Method, to, r.URL.RawQuery, r.Header), User: u, Member: m, Renewer: s.cfg.Members,
 	})
 }

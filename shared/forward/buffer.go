@@ -4,7 +4,7 @@ import "sync"
 
 const (
 	// smallBuffer is the size in bytes of the buffer of an idle stream. Thousands of streams may be idle.
-	smallBuffer = 4 << 10
+	smallBuffer = 1 << 10
 	// A read below shrinkBelow bytes, the size of a full TLS record, releases the large buffer.
 	shrinkBelow = 16 << 10
 )

@@ -110,7 +110,7 @@ func responseHeader(h http.Header) http.Header {
 	return copyEndToEnd(h, func(name string) bool { return droppedResponseHeaders[name] })
 }
 
-func setIdentity(ctx context.Context, h http.Header, c Call) error {
+func setIdentity(ctx context.Context, h http.Header, c *Call) error {
 	m := c.Member
 	if err := MayTell(m.Cluster, c.User, c.Bearer); err != nil {
 		return err

@@ -50,7 +50,7 @@ func upgradeProtocol(h http.Header) (string, error) {
 
 // Dial asks the member to switch to protocol, regardless of the headers of r. It returns a 101 with a body that is an
 // io.ReadWriteCloser, or another response that is no redirect. The returned Call may have a renewed Member.
-func Dial(r *http.Request, c Call, protocol string) (*http.Response, Call, error) {
+func Dial(r *http.Request, c *Call, protocol string) (*http.Response, *Call, error) {
 	resp, c, err := open(r, c, protocol)
 	if err == nil {
 		if err = checkSwitch(resp, c, protocol); err != nil {
@@ -64,11 +64,11 @@ func Dial(r *http.Request, c Call, protocol string) (*http.Response, Call, error
 }
 
 // Answer writes a member's response other than 101 to the client, as Do does.
-func Answer(w http.ResponseWriter, r *http.Request, resp *http.Response, c Call) error {
+func Answer(w http.ResponseWriter, r *http.Request, resp *http.Response, c *Call) error {
 	return answer(w, r, resp, c)
 }
 
-func checkSwitch(resp *http.Response, c Call, protocol string) error {
+func checkSwitch(resp *http.Response, c *Call, protocol string) error {
 	name := c.Member.Cluster.Name
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
 		return status.New(status.BadRedirect, name, "cluster %q redirects an upgrade; the gateway does not follow", name)
@@ -82,7 +82,7 @@ func checkSwitch(resp *http.Response, c Call, protocol string) error {
 }
 
 // upgrade returns after both directions have ended.
-func upgrade(w http.ResponseWriter, r *http.Request, resp *http.Response, c Call, protocol string) error {
+func upgrade(w http.ResponseWriter, r *http.Request, resp *http.Response, c *Call, protocol string) error {
 	if err := checkSwitch(resp, c, protocol); err != nil {
 		return err
 	}

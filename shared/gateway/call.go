@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/forward"
@@ -13,6 +14,7 @@ import (
 
 // call is the state of one request. It is not safe for concurrent use.
 type call struct {
+	started time.Time
 	request route.Request
 	user    *identity.User // nil if unknown
 	bearer  string         // the token for a cluster of identity passthrough; "" for other clusters
@@ -20,6 +22,7 @@ type call struct {
 	release    func()         // releases the caller's slot; never nil, and safe to call twice
 	unverified UnverifiedCall // limits a bearer token that only the member can check; nil without a limit
 
+	forwarded  forward.Call   // the call to the member; a field, so that it needs no frame while a stream waits
 	audit      *audit.Request // nil without an audit log
 	response   http.Header
 	err        *status.Error
@@ -29,7 +32,7 @@ type call struct {
 }
 
 func newCall(q *audit.Request, response http.Header) *call {
-	return &call{audit: q, response: response, release: func() {}}
+	return &call{started: time.Now(), audit: q, response: response, release: func() {}}
 }
 
 func (c *call) end() {

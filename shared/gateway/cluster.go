@@ -15,30 +15,39 @@ import (
 )
 
 func (g *Gateway) serveCluster(w *recorder, r *http.Request, c *call) error {
+	r, err := g.prepareForward(w, r, c)
+	switch {
+	case err != nil:
+		return err
+	case c.request.IsStream:
+		return g.forwardStream(w, r, c)
+	}
+	return g.forward(w, r, &c.forwarded)
+}
+
+// prepareForward decides whether the request may be forwarded, and sets c.forwarded.
+func (g *Gateway) prepareForward(w *recorder, r *http.Request, c *call) (*http.Request, error) {
 	m, err := g.admit(r, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := checkServiceProxy(m.Cluster, c.request.Resource); err != nil {
-		return err
+		return nil, err
 	}
 	if err := g.cfg.Function.redirectUnserved(w, r, c.request); err != nil {
-		return err
+		return nil, err
 	}
 	if r, err = g.receive(r, c); err != nil {
-		return err
+		return nil, err
 	}
-	fc := forward.Call{
+	c.forwarded = forward.Call{
 		Request: c.request, User: c.user, Bearer: c.bearer, Member: m,
 		Renewer: g.cfg.Members, Observer: c.responseObserver(r.Method),
 	}
-	if c.request.IsStream {
-		return g.forwardStream(w, r, c, fc)
-	}
-	return g.forward(w, r, fc)
+	return r, nil
 }
 
-func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, fc forward.Call) error {
+func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, fc *forward.Call) error {
 	release, err := g.cfg.Admission.AdmitToCluster(fc.Member.Cluster.Name)
 	if err != nil {
 		return err
@@ -50,12 +59,16 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, fc forward.Cal
 	return forward.Do(w, r, fc)
 }
 
-func (g *Gateway) forwardStream(w *recorder, r *http.Request, c *call, fc forward.Call) error {
-	mode, attrs := fc.Member.Cluster.Mode(), access.Cluster(c.request.Route.Cluster, r.Method, r.Header)
-	r, stop := g.recheck(r, c, func(ctx context.Context) error { return g.checkStream(ctx, c, mode, attrs) })
+func (g *Gateway) forwardStream(w *recorder, r *http.Request, c *call) error {
+	r, stop := g.recheckStream(r, c)
 	defer stop()
 	w.beginStream(c)
-	return g.cfg.Streams.ForwardStream(w, r, fc)
+	return g.cfg.Streams.ForwardStream(w, r, &c.forwarded)
+}
+
+func (g *Gateway) recheckStream(r *http.Request, c *call) (_ *http.Request, stop func()) {
+	mode, attrs := c.forwarded.Member.Cluster.Mode(), access.Cluster(c.request.Route.Cluster, r.Method, r.Header)
+	return g.recheck(r, c, func(ctx context.Context) error { return g.checkStream(ctx, c, mode, attrs) })
 }
 
 // checkStream returns an error if a stream would not be admitted now. mode is the cluster's identity mode when the

@@ -96,7 +96,7 @@ var errFirstByte = fmt.Errorf("the answer did not begin in time: %w", context.De
 // forward works like forward.Do, but redirects a read whose response does not begin within FirstByte. After any request
 // exceeds FirstByte, forward also redirects new requests of the same user to the same cluster, for slowTTL. A write
 // that was sent to the member continues.
-func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Call) error {
+func (f *Function) forward(w http.ResponseWriter, r *http.Request, c *forward.Call) error {
 	name, key := c.Member.Cluster.Name, slowKey(c)
 	if f.slow.has(key) {
 		return f.redirectTo(w, r, c.Route, fmt.Sprintf("cluster %q answers slowly", name))
@@ -114,13 +114,14 @@ func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Cal
 		}
 	})
 	defer deadline.Stop()
-	c.Observer = &firstByteObserver{next: c.Observer, begin: func() error {
+	observed := *c
+	observed.Observer = &firstByteObserver{next: c.Observer, begin: func() error {
 		if !state.CompareAndSwap(waiting, begun) && isReadOrOptions(r.Method) {
 			return errFirstByte
 		}
 		return nil
 	}}
-	err := forward.Do(w, r.WithContext(ctx), c)
+	err := forward.Do(w, r.WithContext(ctx), &observed)
 	if err != nil && isReadOrOptions(r.Method) && state.Load() == late {
 		why := fmt.Sprintf("cluster %q did not begin to answer within %s", name, f.FirstByte)
 		return f.redirectTo(w, r, c.Route, why)
@@ -141,7 +142,7 @@ func (o *firstByteObserver) ObserveResponse(code int) error {
 }
 
 // slowKey contains the caller: one caller's slow paths must not redirect the requests of others.
-func slowKey(c forward.Call) string {
+func slowKey(c *forward.Call) string {
 	user := ""
 	if c.User != nil {
 		user = c.User.Name

@@ -117,21 +117,27 @@ func (g *Gateway) AuditStats() audit.Stats {
 
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rec, r, c := g.begin(w, r)
+	defer c.end()
+	defer rec.end()
+	defer g.finish(rec, r, c)
+	if err := g.serve(rec, r, c); err != nil {
+		fail(rec, r, c, err)
+	}
+}
+
+// begin returns the request with the address of its sender and with deadlines.
+func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) (*recorder, *http.Request, *call) {
 	c := newCall(g.cfg.Audit.Begin(r), w.Header())
 	c.setAuditID(r)
-	defer c.end()
 	sandbox(w.Header())
 	r = r.WithContext(limits.WithSource(r.Context(), g.cfg.Source.Source(r)))
 	rec := &recorder{ResponseWriter: w}
 	rec.deadlines, r.Body = newDeadlines(w, r.Body, g.cfg.ClientTimeout)
-	defer rec.end()
 	if g.cfg.Function != nil {
 		c.staleReads = g.staleReads()
 	}
-	defer g.finish(rec, r, c, time.Now())
-	if err := g.serve(rec, r, c); err != nil {
-		fail(rec, r, c, err)
-	}
+	return rec, r, c
 }
 
 // serve returns a *status.Error or, if the client has gone, the context's error. Its caller writes the error, unless a

@@ -13,7 +13,7 @@ import (
 
 // finish ends the audit event and logs the request. It must be deferred: it converts a panic into an error if nothing
 // was written yet, and repeats it as http.ErrAbortHandler otherwise.
-func (g *Gateway) finish(w *recorder, r *http.Request, c *call, start time.Time) {
+func (g *Gateway) finish(w *recorder, r *http.Request, c *call) {
 	panicked := recover()
 	isFault := panicked != nil && panicked != http.ErrAbortHandler //nolint:errorlint // net/http compares it so
 	if isFault {
@@ -26,14 +26,15 @@ func (g *Gateway) finish(w *recorder, r *http.Request, c *call, start time.Time)
 	} else {
 		c.audit.Completed(w.code, c.err)
 	}
-	attrs, level := targetAttrs(w, r, c, start), slog.LevelInfo
-	attrs = append(attrs, callerAttrs(c)...)
+	failure, level := failureAttrs(c, panicked != nil)
 	if g.cfg.Function != nil {
 		metrics, least := g.metricAttrs(g.staleReads() - c.staleReads)
-		attrs, level = append(attrs, metrics...), max(level, least)
+		failure, level = append(metrics, failure...), max(level, least)
 	}
-	failure, least := failureAttrs(c, panicked != nil)
-	g.cfg.Log.LogAttrs(r.Context(), max(level, least), "request", append(attrs, failure...)...)
+	if g.cfg.Log.Enabled(r.Context(), level) {
+		attrs := append(targetAttrs(w, r, c), callerAttrs(c)...)
+		g.cfg.Log.LogAttrs(r.Context(), level, "request", append(attrs, failure...)...)
+	}
 	if panicked != nil {
 		panic(panicked)
 	}
@@ -52,13 +53,13 @@ func (g *Gateway) failPanic(w *recorder, c *call, panicked any) any {
 	return nil
 }
 
-func targetAttrs(w *recorder, r *http.Request, c *call, start time.Time) []slog.Attr {
+func targetAttrs(w *recorder, r *http.Request, c *call) []slog.Attr {
 	res := c.request.Resource
 	return []slog.Attr{
 		slog.String("method", r.Method), slog.String("cluster", cmp.Or(c.request.Route.Cluster, c.reached)),
 		slog.String("verb", res.Verb), slog.String("resource", resourceName(res)),
 		slog.String("namespace", res.Namespace), slog.String("name", res.Name),
-		slog.Int("code", w.code), slog.Int64("bytes", w.sent.Load()), slog.Duration("duration", time.Since(start)),
+		slog.Int("code", w.code), slog.Int64("bytes", w.sent.Load()), slog.Duration("duration", time.Since(c.started)),
 	}
 }
 

@@ -17,14 +17,14 @@ type Handler func(w http.ResponseWriter, r *http.Request) error
 
 // Streamer serves requests that stay open. It is safe for concurrent use.
 type Streamer interface {
-	ForwardStream(w http.ResponseWriter, r *http.Request, c forward.Call) error
+	ForwardStream(w http.ResponseWriter, r *http.Request, c *forward.Call) error
 	// ServeWatch serves a watch of the gateway's own API or of the fleet. It calls serve, which writes the events.
 	ServeWatch(w http.ResponseWriter, r *http.Request, user string, serve Handler) error
 }
 
 type plainStreams struct{}
 
-func (plainStreams) ForwardStream(w http.ResponseWriter, r *http.Request, c forward.Call) error {
+func (plainStreams) ForwardStream(w http.ResponseWriter, r *http.Request, c *forward.Call) error {
 	return forward.Do(w, r, c)
 }
 

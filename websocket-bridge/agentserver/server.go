@@ -202,20 +202,27 @@ func (a *Agents) announceTo(ctx context.Context, s *session) {
 // Handler serves the requests of agents, and passes all others to next.
 func (a *Agents) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		cluster, tail, ok := route.ParseAgent(r.URL.EscapedPath())
-		if !ok {
+		if !a.serveAgent(w, r) {
 			next.ServeHTTP(w, r)
-			return
-		}
-		err := setDeadlines(w, r, cluster)
-		if err == nil {
-			err = a.serve(w, r, cluster, tail)
-		}
-		if err != nil {
-			e := status.Write(w, err)
-			a.cfg.Log.Info("an agent is refused", "cluster", cluster, "reason", string(e.Reason), "error", e.Message)
 		}
 	})
+}
+
+// serveAgent returns false if the request is for no agent's path.
+func (a *Agents) serveAgent(w http.ResponseWriter, r *http.Request) bool {
+	cluster, tail, ok := route.ParseAgent(r.URL.EscapedPath())
+	if !ok {
+		return false
+	}
+	err := setDeadlines(w, r, cluster)
+	if err == nil {
+		err = a.serve(w, r, cluster, tail)
+	}
+	if err != nil {
+		e := status.Write(w, err)
+		a.cfg.Log.Info("an agent is refused", "cluster", cluster, "reason", string(e.Reason), "error", e.Message)
+	}
+	return true
 }
 
 const (

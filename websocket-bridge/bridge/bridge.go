@@ -78,17 +78,8 @@ const (
 )
 
 // ForwardStream implements gateway.Streamer.
-func (b *Bridge) ForwardStream(w http.ResponseWriter, r *http.Request, c forward.Call) (err error) {
-	info := streams.Info{
-		Kind:    streams.KindOf(c.Request),
-		Cluster: c.Member.Cluster.Name,
-	}
-	if c.User != nil {
-		info.User = identity.CallerKey(c.User.Name, "")
-	} else {
-		info.User = identity.CallerKey("", c.Bearer)
-	}
-	return b.runStream(r, info, func(r *http.Request, s *streams.Stream) error {
+func (b *Bridge) ForwardStream(w http.ResponseWriter, r *http.Request, c *forward.Call) (err error) {
+	return b.runStream(r, infoOf(c), func(r *http.Request, s *streams.Stream) error {
 		w := s.ResponseWriter(w)
 		ws := s.ForWebSocket(w)
 		if text.IsRequested(r) {
@@ -96,6 +87,16 @@ func (b *Bridge) ForwardStream(w http.ResponseWriter, r *http.Request, c forward
 		}
 		return b.dialects.Do(w, ws, r, c)
 	})
+}
+
+func infoOf(c *forward.Call) streams.Info {
+	info := streams.Info{Kind: streams.KindOf(c.Request), Cluster: c.Member.Cluster.Name}
+	if c.User != nil {
+		info.User = identity.CallerKey(c.User.Name, "")
+	} else {
+		info.User = identity.CallerKey("", c.Bearer)
+	}
+	return info
 }
 
 // ServeWatch implements gateway.Streamer. Over a websocket, each event becomes a message.

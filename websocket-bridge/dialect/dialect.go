@@ -40,14 +40,19 @@ func New(maxMessage int64) *Translator {
 
 // Do works like forward.Do, and translates the request if the member refuses the client's websocket. It then hijacks
 // the connection through ws, which must write to the same client as w.
-func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
+func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c *forward.Call) error {
+	if !websocket.IsWebSocketUpgrade(r) {
+		return forward.Do(w, r, c)
+	}
+	return t.translate(w, ws, r, c)
+}
+
+func (t *Translator) translate(w, ws http.ResponseWriter, r *http.Request, c *forward.Call) error {
 	offered := websocket.Subprotocols(r)
-	s := &session{maxMessage: t.maxMessage, w: w, ws: ws, r: r, call: c}
+	s := &session{maxMessage: t.maxMessage, w: w, ws: ws, r: r, call: *c}
 	var translated func() (done bool, err error) // sends the request in the member's form
 	kind := c.Resource.Subresource
 	switch {
-	case !websocket.IsWebSocketUpgrade(r):
-		return forward.Do(w, r, c)
 	case kind == "exec" || kind == "attach":
 		s.protocol = firstOf(offered, execProtocols)
 		s.copyStreams, s.upstream, translated = s.exec, "v4.channel.k8s.io", s.bySPDY
@@ -78,8 +83,9 @@ func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Ca
 		t.needed.Remove(key) // the entry is wrong or outdated
 	}
 	remember := func() { t.needed.Add(key, struct{}{}, time.Now().Add(neededTTL)) }
-	c.Fallback = &fallback{session: s, translated: translated, remember: remember}
-	return forward.Do(w, r, c)
+	call := *c
+	call.Fallback = &fallback{session: s, translated: translated, remember: remember}
+	return forward.Do(w, r, &call)
 }
 
 // fallback translates a request after the member has refused the client's websocket.
@@ -141,14 +147,14 @@ const logBase64 = "base64.binary.k8s.io"
 func (s *session) byPlainHTTP() (done bool, err error) {
 	call := s.call
 	call.Request = call.WithoutUpgrade()
-	do := func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, call) }
+	do := func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, &call) }
 	return true, text.Answer(s.w, s.ws, s.r, do, s.maxMessage, s.protocol, s.framing)
 }
 
 // bySPDY returns false if the member refuses SPDY, too. The client then gets the member's response to the websocket
 // request.
 func (s *session) bySPDY() (done bool, err error) {
-	resp, call, err := forward.Dial(s.spdyRequest(), s.call, forward.SPDY)
+	resp, call, err := forward.Dial(s.spdyRequest(), &s.call, forward.SPDY)
 	if err != nil {
 		return true, err
 	}

@@ -173,7 +173,7 @@ func exitOf(verdict []byte) *exit {
 
 // forwardHandshake reads the handshake from far and forwards it to the member. It returns when the session has ended.
 func (e *Endpoint) forwardHandshake(ctx context.Context, w http.ResponseWriter, far net.Conn, r *http.Request,
-	c forward.Call) error {
+	c *forward.Call) error {
 	br := bufio.NewReaderSize(far, bufferSize)
 	handshake, err := http.ReadRequest(br)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // member switches protocols and ends at once. accept replaces the correct value of Sec-WebSocket-Accept.
 type member struct{ accept string }
 
-func (m member) Do(_, ws http.ResponseWriter, r *http.Request, _ forward.Call) error {
+func (m member) Do(_, ws http.ResponseWriter, r *http.Request, _ *forward.Call) error {
 	if m.accept == "" {
 		u := websocket.Upgrader{Subprotocols: []string{"v5.channel.k8s.io"}}
 		conn, err := u.Upgrade(ws, r, nil)
@@ -46,7 +46,7 @@ func TestSwitch(t *testing.T) {
 			e := &Endpoint{Upgrades: member{tt.accept}}
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				to := route.Route{Cluster: "m", Path: "/api/v1/namespaces/a/pods/p/exec"}
-				c := forward.Call{Request: route.NewRequest(r.Method, to, "", r.Header)}
+				c := &forward.Call{Request: route.NewRequest(r.Method, to, "", r.Header)}
 				if err := e.Do(w, w, r, c); err != nil {
 					http.Error(w, err.Error(), http.StatusBadGateway)
 				}

@@ -38,17 +38,18 @@ type Endpoint struct {
 // Forwarder forwards requests that switch protocols. It is safe for concurrent use.
 type Forwarder interface {
 	// Do works like forward.Do. It hijacks the connection of ws for a websocket.
-	Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error
+	Do(w, ws http.ResponseWriter, r *http.Request, c *forward.Call) error
 }
 
 // Do serves r. w and ws must write to the same client, and ws is used for the websocket.
-func (e *Endpoint) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
+func (e *Endpoint) Do(w, ws http.ResponseWriter, r *http.Request, c *forward.Call) error {
 	switch res := c.Resource; {
 	case res.Subresource == "exec" || res.Subresource == "attach":
 		return e.session(w, ws, r, c)
 	case res.Verb == "watch" || res.Subresource == "log":
-		c.Request = c.WithoutUpgrade()
-		return Answer(w, ws, r, func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, c) },
+		plain := *c
+		plain.Request = c.WithoutUpgrade()
+		return Answer(w, ws, r, func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, &plain) },
 			e.MaxMessage, Protocol, Lines)
 	default:
 		return status.New(status.BadRequest, c.Route.Cluster, "the websocket protocol %s serves watch, log, exec and attach",
@@ -113,7 +114,7 @@ func readRest(conn *websocket.Conn) {
 
 // session serves exec or attach by a websocket within this process, so that e.Upgrades may translate it to any
 // protocol.
-func (e *Endpoint) session(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
+func (e *Endpoint) session(w, ws http.ResponseWriter, r *http.Request, c *forward.Call) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	near, far := pipe()

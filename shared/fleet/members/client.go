@@ -124,7 +124,7 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 	if limits.IsLoopbackHost(m.Server.Hostname()) {
 		req.Header.Set("Accept-Encoding", "identity") // on this machine, decompression would cost more than it saves
 	}
-	a.Response, a.Err = forward.Open(req, forward.Call{ //nolint:bodyclose // the reader or the code above closes it
+	a.Response, a.Err = forward.Open(req, &forward.Call{ //nolint:bodyclose // the reader or the code above closes it
 		Request: route.NewRequest(req.Method, c.RouteTo(t.Name, call.Path), call.Query.Encode(), req.Header),
 		User:    c.caller.User, Member: m, Renewer: c.cfg.Members, IsMerged: call.Merged,
 	})
