@@ -51,7 +51,7 @@ func Serve(
 			return &members.Answer{Target: t, Err: err}
 		}
 		return client.Do(ctx, t, call, func(a *members.Answer) (err error) {
-			if sources[i], err = merge.Open(t.Name, members.NewPacedReader(a)); err == nil && p.isMerged() {
+			if sources[i], err = merge.Open(t.Name, members.NewPacedReader(a)); err == nil && len(p.targets) > members.Many {
 				sources[i].LimitReads(mergedReads)
 			}
 			return err

@@ -47,9 +47,6 @@ func newPage(client *members.Client, req *request.Request, targets []members.Tar
 	return p, p.begin()
 }
 
-// isMerged reports whether the page is merged from so many members that each has small buffers.
-func (p *page) isMerged() bool { return len(p.targets) > members.Many }
-
 func (p *page) resume(s string) error {
 	token, err := cursor.ParseToken(s)
 	switch {
@@ -163,7 +160,7 @@ func (p *page) call(t members.Target, accept string) (members.Call, error) {
 	}
 	return members.Call{
 		Method: http.MethodGet, Path: p.path(t, query), Query: query,
-		Header: http.Header{"Accept": {accept}, "Accept-Encoding": encoding}, Merged: p.isMerged(),
+		Header: http.Header{"Accept": {accept}, "Accept-Encoding": encoding}, Merged: len(p.targets) > members.Many,
 	}, nil
 }
 
