@@ -127,7 +127,10 @@ func onAWS(ctx context.Context, out io.Writer, set *cluster.Set, dir string) err
 			row.calls.objects,
 			float64(row.read)/float64(time.Microsecond))
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	return storeReads(ctx, out, byCertificate, path, front)
 }
 
 // awsCalls counts calls to AWS: of GetSecretValue, of other operations of Secrets Manager, and of DynamoDB.
@@ -168,23 +171,7 @@ func fillStores(ctx context.Context, member *cluster.Cluster) (pass string, err 
 	if err := st.Objects.(interface{ EnsureTable(context.Context) error }).EnsureTable(ctx); err != nil {
 		return "", err
 	}
-	for key, value := range map[string]string{
-		access.RolePrefix + "all": `{"metadata":{"name":"all"},` +
-			`"rules":[{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}]}`,
-		access.BindingPrefix + "all": `{"metadata":{"name":"all"},` +
-			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},"subjects":` +
-			`[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:authenticated"}]}`,
-	} {
-		if _, err := st.Objects.Create(ctx, key, []byte(value)); err != nil {
-			return "", err
-		}
-	}
-	r := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects,
-		Policy: clusterpkg.DialPolicy{AllowLoopback: true}}
-	if _, err = r.Register(ctx, registration.Request{
-		Name: member.Name(), Kubeconfig: secrets.NewValue(member.Kubeconfig()), Identity: v1alpha1.Direct,
-		DirectUsers: []string{v1alpha1.AnyUser},
-	}); err != nil {
+	if err := grantToAll(ctx, st, member); err != nil {
 		return "", err
 	}
 	issued, err := (&passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL}).Create(ctx,
@@ -197,6 +184,28 @@ func fillStores(ctx context.Context, member *cluster.Cluster) (pass string, err 
 		return "", err
 	}
 	return string(issued.Token.Reveal()), nil
+}
+
+// grantToAll registers a member that all authenticated callers may call.
+func grantToAll(ctx context.Context, st *stores.Stores, member *cluster.Cluster) error {
+	for key, value := range map[string]string{
+		access.RolePrefix + "all": `{"metadata":{"name":"all"},` +
+			`"rules":[{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}]}`,
+		access.BindingPrefix + "all": `{"metadata":{"name":"all"},` +
+			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},"subjects":` +
+			`[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:authenticated"}]}`,
+	} {
+		if _, err := st.Objects.Create(ctx, key, []byte(value)); err != nil {
+			return err
+		}
+	}
+	r := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects,
+		Policy: clusterpkg.DialPolicy{AllowLoopback: true}}
+	_, err := r.Register(ctx, registration.Request{
+		Name: member.Name(), Kubeconfig: secrets.NewValue(member.Kubeconfig()), Identity: v1alpha1.Direct,
+		DirectUsers: []string{v1alpha1.AnyUser},
+	})
+	return err
 }
 
 // restartable is a gateway that restarts behind the same address.

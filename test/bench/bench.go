@@ -69,7 +69,8 @@ func allParts(hammerRate int, watchTime time.Duration) []part {
 	}
 	return []part{
 		{"calls", restCalls}, {"aws", plain(onAWS)}, {"streams", plain(streams)}, {"idle", plain(idle)},
-		{"fleet", plain(fleet)}, {"private", plain(private)}, {"hang", hangs}, {"scale", large},
+		{"fleet", plain(fleet)}, {"private", plain(private)}, {"hang", hangs}, {"warm", plain(warm)},
+		{"far", plain(far)}, {"scale", large},
 	}
 }
 
@@ -81,7 +82,7 @@ func run(ctx context.Context, out *report, names []string, hammerRate int, watch
 			return fmt.Errorf("there is no part %q", name)
 		}
 	}
-	set, err := cluster.New(ctx, cluster.Options{Clusters: []string{"member1", "member2"}, Progress: os.Stderr})
+	set, err := cluster.New(ctx, cluster.Options{Clusters: []string{"member1", "member2", "member3"}, Progress: os.Stderr})
 	if err != nil {
 		return err
 	}
@@ -269,4 +270,18 @@ func get(ctx context.Context, w endpoint, path string) error {
 		err = fmt.Errorf("answer %s of %d bytes", resp.Status, n)
 	}
 	return err
+}
+
+// firstByte returns the time until the first byte of a response's body.
+func firstByte(ctx context.Context, w endpoint, path string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	start := time.Now()
+	resp, err := open(ctx, w, path)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_, err = io.ReadFull(resp.Body, make([]byte, 1))
+	return time.Since(start), err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -131,13 +132,58 @@ func measureCalls(ctx context.Context, out *report, kubeconfig string, peers []p
 		}
 		endpoints = append(endpoints, &proxied{endpoint: e})
 	}
-	return compareCalls(ctx, out, endpoints, []load{
+	loads := []load{
 		{name: "GET, 1 caller", path: "/api/v1/namespaces/default", rounds: 1000, parallel: 1},
 		{name: "GET, 8 callers", path: "/api/v1/namespaces/default", rounds: 3000, parallel: 8},
 		{name: "GET, 64 callers", path: "/api/v1/namespaces/default", rounds: 3000, parallel: 64},
 		{name: "GET, 256 callers", path: "/api/v1/namespaces/default", rounds: 3000, parallel: 256},
 		{name: "LIST of 10 MB, 1 caller", path: "/api/v1/namespaces/bench/configmaps", rounds: 5, parallel: 1},
-	})
+	}
+	if err := checkEndpoints(ctx, endpoints, loads); err != nil {
+		return err
+	}
+	if err := compareCalls(ctx, out, endpoints, loads); err != nil {
+		return err
+	}
+	return compareFirstBytes(ctx, out, endpoints, loads[len(loads)-1])
+}
+
+// checkEndpoints makes one call of each load to each endpoint, so that a peer that lacks the cluster fails before the
+// measurement.
+func checkEndpoints(ctx context.Context, endpoints []*proxied, loads []load) error {
+	for _, p := range endpoints {
+		for _, l := range loads {
+			if err := get(ctx, p.endpoint, l.path); err != nil {
+				return fmt.Errorf("%s does not serve %s: %w", p.name, l.path, err)
+			}
+		}
+	}
+	return nil
+}
+
+// firstByteRounds is the number of interleaved calls of compareFirstBytes.
+const firstByteRounds = 15
+
+// compareFirstBytes prints the time until the first byte of a large list.
+func compareFirstBytes(ctx context.Context, out io.Writer, endpoints []*proxied, l load) error {
+	elapsed := make([][]time.Duration, len(endpoints))
+	for range firstByteRounds {
+		for i, p := range endpoints {
+			d, err := firstByte(ctx, p.endpoint, l.path)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			elapsed[i] = append(elapsed[i], d)
+		}
+	}
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(tw, "\n%s\tfirst byte p50 ms\t- direct\t\n", l.name)
+	for i, p := range endpoints {
+		slices.Sort(elapsed[i])
+		_, _ = fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t\n", p.name, ms(at(elapsed[i], 0.5)),
+			ms(at(elapsed[i], 0.5)-at(elapsed[0], 0.5)))
+	}
+	return tw.Flush()
 }
 
 // compareCalls prints a table of interleaved calls. The endpoints are the direct one, the ReverseProxy and others.

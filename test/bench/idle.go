@@ -37,14 +37,15 @@ import (
 
 // The number of open streams, and the duration of each measurement.
 const (
-	idleWatches = 5000
+	idleWatches = 5000 // opened twice
 	idleExecs   = 1000
-	idleTime    = 20 * time.Second
+	idleTime    = 10 * time.Second
 	openers     = 8
 )
 
-// idle measures the memory and CPU of idle streams in the gateway and in a bare httputil.ReverseProxy, each in its own
-// process. The member is a stand-in in this process, so its cost is not measured.
+// idle measures the memory and CPU of idle streams in the gateway, in a bare httputil.ReverseProxy, and in a server
+// that keeps the streams itself. Each runs in its own process. The member is a stand-in in this process, so its cost is not
+// measured.
 func idle(ctx context.Context, out io.Writer, _ *clusters.Set, dir string) error {
 	member := standIn()
 	defer member.Close()
@@ -60,6 +61,7 @@ func idle(ctx context.Context, out io.Writer, _ *clusters.Set, dir string) error
 		name, path string
 		start      func(context.Context) (*exec.Cmd, *rest.Config, error)
 	}{
+		{"net/http with TLS alone", "", startPlainWatches},
 		{"ReverseProxy", "", func(ctx context.Context) (*exec.Cmd, *rest.Config, error) {
 			return startReverseProxy(ctx, member.URL, "http/1.1")
 		}},
@@ -106,6 +108,7 @@ func measureIdle(ctx context.Context, tw io.Writer, name string, pid int, cfg *r
 	}{
 		{"nothing", 0, nil},
 		{fmt.Sprint(idleWatches, " watches"), idleWatches, c.watch},
+		{fmt.Sprint("and ", idleWatches, " watches"), idleWatches, c.watch},
 		{fmt.Sprint("and ", idleExecs, " execs"), idleExecs, c.exec},
 	} {
 		if err := inParallel(ctx, step.n, step.open); err != nil {

@@ -29,6 +29,8 @@ Without a PART, all are measured:
   fleet    lists and watches of many clusters
   private  the overhead of a private cluster's tunnel
   hang     requests to one cluster while another one hangs
+  warm     requests through a running function
+  far      lists of clusters that are slower than this machine
   scale    500 clusters with a million objects
 
   --hammer-rate N   requests per second to the hanging cluster in the first run of hang (default: 100); 0 omits it
@@ -49,6 +51,9 @@ func main() {
 	}
 	if len(names) == 3 && names[0] == reverseProxyCommand {
 		exit(serveReverseProxy(ctx, names[1], names[2]))
+	}
+	if len(names) == 1 && names[0] == plainCommand {
+		exit(servePlainWatches(ctx))
 	}
 	flags := flag.NewFlagSet("bench", flag.ExitOnError)
 	flags.Usage = func() { _, _ = fmt.Fprint(flags.Output(), usage) }

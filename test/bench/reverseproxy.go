@@ -25,11 +25,16 @@ const reverseProxyCommand = "reverse-proxy"
 
 // startReverseProxy runs a bare proxy to target in its own process. See reverseProxyCommand.
 func startReverseProxy(ctx context.Context, target, protocol string) (*exec.Cmd, *rest.Config, error) {
+	return startServer(ctx, reverseProxyCommand, target, protocol)
+}
+
+// startServer runs this program as a server in its own process. The server prints its address.
+func startServer(ctx context.Context, args ...string) (*exec.Cmd, *rest.Config, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, reverseProxyCommand, target, protocol)
+	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -40,7 +45,7 @@ func startReverseProxy(ctx context.Context, target, protocol string) (*exec.Cmd,
 	}
 	host, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("the proxy ended: %w", err), cmd.Wait())
+		return nil, nil, errors.Join(fmt.Errorf("%s ended: %w", args[0], err), cmd.Wait())
 	}
 	return cmd, &rest.Config{Host: strings.TrimSpace(host), TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, nil
 }
@@ -58,11 +63,16 @@ func serveReverseProxy(ctx context.Context, target, protocol string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(os.Stdout, cfg.Host); err != nil {
-		return err
+	return printAndWait(ctx, cfg.Host)
+}
+
+// printAndWait prints a server's address and waits until ctx ends. Streams end with the process.
+func printAndWait(ctx context.Context, host string) error {
+	_, err := fmt.Fprintln(os.Stdout, host)
+	if err == nil {
+		<-ctx.Done()
 	}
-	<-ctx.Done() // streams end with the process
-	return nil
+	return err
 }
 
 // reverseProxy starts a bare httputil.ReverseProxy before a cluster, the minimum for any gateway. protocol is that of

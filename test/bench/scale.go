@@ -17,7 +17,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
+	memberpkg "github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/registration"
+	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
@@ -27,12 +31,13 @@ const (
 	scaleMembers  = 500
 	scalePods     = 2000 // of each member
 	scaleDistinct = 10   // recordings
+	realClusters  = 3    // beside them
 )
 
-// scale measures a fleet of 500 clusters with a million pods. The clusters are stand-ins that serve recordings, because
-// real ones would need more than one machine. A bare ReverseProxy copies the same lists.
-func scale(ctx context.Context, out io.Writer, _ *cluster.Set, dir string, watchTime time.Duration) error {
-	f, err := startScaleFleet(ctx, dir)
+// scale measures a fleet of 500 clusters with a million pods, beside the real clusters of set. The 500 are stand-ins
+// that serve recordings, because real ones would need more than one machine. A bare ReverseProxy copies the same lists.
+func scale(ctx context.Context, out io.Writer, set *cluster.Set, dir string, watchTime time.Duration) error {
+	f, err := startScaleFleet(ctx, set, dir)
 	if err != nil {
 		return err
 	}
@@ -57,9 +62,11 @@ type scaleFleet struct {
 	proxy            endpoint
 }
 
-func startScaleFleet(ctx context.Context, dir string) (*scaleFleet, error) {
+func startScaleFleet(ctx context.Context, set *cluster.Set, dir string) (*scaleFleet, error) {
 	members, err := startFleet(ctx, standIns{Members: scaleMembers, Pods: scalePods, Recorded: scaleDistinct, Events: 1},
-		dir, coverEverything)
+		dir, func(ctx context.Context, data string) error {
+			return errors.Join(coverEverything(ctx, data), registerReal(ctx, data, set))
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +91,24 @@ func startScaleFleet(ctx context.Context, dir string) (*scaleFleet, error) {
 	return f, err
 }
 
+// registerReal registers the real clusters.
+func registerReal(ctx context.Context, data string, set *cluster.Set) error {
+	st, err := stores.Open(ctx, stores.Address{Kind: "dir", Where: data})
+	if err != nil {
+		return err
+	}
+	r := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects,
+		Policy: memberpkg.DialPolicy{AllowLoopback: true}}
+	for _, c := range set.Clusters() {
+		if _, err := r.Register(ctx, registration.Request{
+			Name: c.Name(), Kubeconfig: secrets.NewValue(c.Kubeconfig()), Identity: clusterv1alpha1.Impersonate,
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // coverEverything adds a ResourceRegistry that covers all kinds of all clusters.
 func coverEverything(ctx context.Context, data string) error {
 	st, err := stores.Open(ctx, stores.Address{Kind: "dir", Where: data})
@@ -106,7 +131,7 @@ const aggregatedAccept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 // scaleDiscovery measures what kubectl reads at its start.
 func scaleDiscovery(ctx context.Context, out io.Writer, f *scaleFleet) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(tw, "\ndiscovery of %d clusters\tKB\tfirst ms\tlater ms, p50\t\n", scaleMembers)
+	_, _ = fmt.Fprintf(tw, "\ndiscovery of %d clusters\tKB\tfirst ms\tlater ms, p50\t\n", scaleMembers+realClusters)
 	for _, path := range []string{"/api", "/apis", "/openapi/v3", "/openapi/v3/apis/g00.example.com/v1"} {
 		var size int64
 		var elapsed []time.Duration
@@ -266,6 +291,9 @@ func scaleWatch(ctx context.Context, out io.Writer, f *scaleFleet, d time.Durati
 		if err != nil {
 			return err
 		}
+		if version == 0 { // real clusters number no events
+			continue
+		}
 		if was, ok := last[cluster]; ok && version != was+1 {
 			return fmt.Errorf("cluster %s: event %d follows event %d", cluster, version, was)
 		}
@@ -303,7 +331,8 @@ func versionOf(ctx context.Context, w endpoint) (string, error) {
 	return list.Metadata.ResourceVersion, err
 }
 
-// scaleEvent returns the cluster of an event and the number that the cluster gave it.
+// scaleEvent returns the cluster of an event and the number that the cluster gave it. An event of a real cluster has
+// none.
 func scaleEvent(line []byte) (cluster string, number int, err error) {
 	var e struct {
 		Type   string
@@ -316,8 +345,11 @@ func scaleEvent(line []byte) (cluster string, number int, err error) {
 			}
 		}
 	}
-	if err := json.Unmarshal(line, &e); err != nil || e.Type != "MODIFIED" {
+	if err := json.Unmarshal(line, &e); err != nil || e.Type != "MODIFIED" && e.Object.Metadata.Annotations.Sent != "" {
 		return "", 0, errors.Join(fmt.Errorf("an event %.200s", line), err)
+	}
+	if e.Object.Metadata.Annotations.Sent == "" {
+		return "", 0, nil
 	}
 	number, err = strconv.Atoi(e.Object.Metadata.Annotations.Sent)
 	return e.Object.Metadata.Annotations.Cluster, number, err

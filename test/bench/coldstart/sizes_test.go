@@ -21,8 +21,8 @@ var sizes = map[string]int64{
 	"./websocket-bridge/agent":               28.6e6,
 }
 
-// TestBinarySizes fails if a program has grown or shrunk by more than 5 %. Growth makes images and cold starts slower. If
-// the new size is intended, change the table.
+// TestBinarySizes fails if a program has grown or shrunk by more than 5 %. Growth makes images and cold starts slower.
+// If the new size is intended, change the table.
 func TestBinarySizes(t *testing.T) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skip("the table has the sizes for Linux on amd64")
