@@ -35,8 +35,10 @@ type Options struct {
 	APIServerArgs         []string  // more flags for each kube-apiserver
 	ControllerManagerArgs []string  // more flags for each kube-controller-manager
 	NoKubelet             bool      // no process kubelet and no node: pods stay pending
+	Minimal               bool      // only etcd, kube-apiserver and the kubelet: no controllers, and pods name their node
 	Run                   string    // name of the run, a DNS label, at most one alive; default: a name of its own
 	LogDir                string    // keep the components' logs below this directory; default: they go with the set
+	Tools                 string    // directory of the programs clusters and process-kubelet; default: they are built
 	Progress              io.Writer // where building and starting are reported; default: os.Stderr
 }
 
@@ -63,29 +65,42 @@ func New(ctx context.Context, o Options) (*Set, error) {
 	if o.Progress == nil {
 		o.Progress = os.Stderr
 	}
-	if o.LogDir != "" {
-		dir, err := filepath.Abs(o.LogDir)
-		if err != nil {
-			return nil, fmt.Errorf("log directory: %w", err)
+	for _, dir := range []*string{&o.LogDir, &o.Tools} {
+		if *dir == "" {
+			continue
 		}
-		o.LogDir = dir
+		abs, err := filepath.Abs(*dir)
+		if err != nil {
+			return nil, fmt.Errorf("find the directory %s: %w", *dir, err)
+		}
+		*dir = abs
 	}
-	binaries, err := build.Ensure(ctx, o.Progress)
+	ensure := build.Ensure
+	if o.Minimal {
+		ensure = build.EnsureMinimal
+	}
+	binaries, err := ensure(ctx, o.Progress)
 	if err != nil {
 		return nil, err
 	}
-	spec := keeper.Spec{Run: o.Run, Binaries: binaries.Dir, LogDir: o.LogDir}
+	spec := keeper.Spec{Run: o.Run, Binaries: binaries.Dir, LogDir: o.LogDir, Tools: o.Tools}
 	for _, name := range o.Clusters {
 		spec.Clusters = append(spec.Clusters, keeper.ClusterSpec{
 			Name: name, APIServerArgs: o.APIServerArgs, ControllerManagerArgs: o.ControllerManagerArgs, NoKubelet: o.NoKubelet,
+			Minimal: o.Minimal,
 		})
 	}
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	k, state, err := keep(ctx, spec, o.Progress)
 	if err != nil {
 		return nil, fmt.Errorf("start clusters: %w", err)
+	}
+	for _, c := range state.Clusters {
+		_, _ = fmt.Fprintf(o.Progress, "cluster %s is ready after %.1fs at %s\n", c.Name, time.Since(began).Seconds(),
+			c.Server)
 	}
 	s, err := newSet(state, binaries.Kubectl)
 	if err != nil {
@@ -186,7 +201,7 @@ type kept struct {
 }
 
 func keep(ctx context.Context, spec keeper.Spec, progress io.Writer) (*kept, *keeper.State, error) {
-	tool, err := build.NewTool(ctx, keeperCommand, progress)
+	tool, err := spec.Tool(ctx, keeperCommand, progress)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,5 +1,5 @@
-// Package build builds the programs of a test cluster (Kubernetes, etcd and kwok) from the Go module proxy, into a
-// cache of the user.
+// Package build provides the programs of a test cluster (Kubernetes, etcd and kwok). It builds them from the Go module
+// proxy, into a cache of the user. For a minimal cluster it prefers the programs of package published.
 //
 // test/cluster/binaries pins the versions. It is a separate Go module, because Kubernetes needs replace directives that
 // importing modules do not inherit. The cache directory is named after a hash of pins and build flags. A program is
@@ -7,6 +7,7 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -20,10 +21,19 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/clusterpass/clusterpass/test/cluster/published"
 )
 
-// EnvBinaries is the environment variable with a directory of existing programs. With it, nothing is built.
-const EnvBinaries = "CLUSTERPASS_KUBE_BINARIES"
+// Environment variables.
+const (
+	// EnvBinaries names a directory of existing programs. With it, nothing is built or downloaded.
+	EnvBinaries = "CLUSTERPASS_KUBE_BINARIES"
+	// EnvIndex is the URL of another index of published programs, or NoIndex.
+	EnvIndex = "CLUSTERPASS_KUBE_INDEX"
+	// NoIndex disables downloads.
+	NoIndex = "none"
+)
 
 // The programs of a cluster, by file name.
 const (
@@ -52,6 +62,9 @@ var targets = []target{
 	{Kubectl, "k8s.io/kubernetes/cmd/kubectl"},
 }
 
+// minimalTargets are the programs of a minimal cluster. kubectl is the last, as in targets.
+var minimalTargets = []target{targets[0], targets[1], targets[len(targets)-1]}
+
 var e2eTargets = []target{{E2E, "k8s.io/kubernetes/test/e2e"}}
 
 func (t target) goCommand() []string {
@@ -73,19 +86,41 @@ func (b Binaries) Path(name string) string { return filepath.Join(b.Dir, name) }
 // Ensure returns the programs, and builds missing ones, with their progress. It needs the go command, and a working
 // directory inside the checkout.
 func Ensure(ctx context.Context, progress io.Writer) (Binaries, error) {
+	return provide(ctx, targets, func(source *source, _ []target) (string, error) {
+		return source.ensure(ctx, targets, progress)
+	})
+}
+
+// EnsureMinimal returns the programs of a minimal cluster: etcd, kube-apiserver and kubectl. Programs that are built
+// come first. Otherwise it downloads those of any patch release of the pinned minor version, or builds them.
+func EnsureMinimal(ctx context.Context, progress io.Writer) (Binaries, error) {
+	return provide(ctx, minimalTargets, func(source *source, wanted []target) (string, error) {
+		return source.find(ctx, wanted, progress)
+	})
+}
+
+// provide returns the programs of the directory that EnvBinaries names, or of get. get may omit kubectl if PATH has
+// one.
+func provide(
+	ctx context.Context, all []target, get func(source *source, wanted []target) (string, error),
+) (Binaries, error) {
 	kubectl, err := exec.LookPath(Kubectl)
 	if err != nil && !errors.Is(err, exec.ErrNotFound) {
 		return Binaries{}, fmt.Errorf("find kubectl in PATH: %w", err)
 	}
-	if dir := os.Getenv(EnvBinaries); dir != "" {
-		return existing(dir, kubectl)
+	wanted := all
+	if kubectl != "" {
+		wanted = all[:len(all)-1]
 	}
-
-	source, err := pins(ctx)
-	if err != nil {
-		return Binaries{}, err
+	dir := os.Getenv(EnvBinaries)
+	if dir != "" {
+		dir, err = existingDir(dir, wanted)
+	} else {
+		var source *source
+		if source, err = pins(ctx); err == nil {
+			dir, err = get(source, wanted)
+		}
 	}
-	dir, err := source.ensure(ctx, targets, progress)
 	if err != nil {
 		return Binaries{}, err
 	}
@@ -114,22 +149,6 @@ func EnsureE2E(ctx context.Context, progress io.Writer) (string, error) {
 		return "", err
 	}
 	return filepath.Join(dir, E2E), nil
-}
-
-// existing returns the programs of a directory given by the caller. kubectl may be that of PATH.
-func existing(dir, kubectl string) (Binaries, error) {
-	wanted := targets
-	if kubectl != "" {
-		wanted = targets[:len(targets)-1]
-	}
-	dir, err := existingDir(dir, wanted)
-	if err != nil {
-		return Binaries{}, err
-	}
-	if kubectl == "" {
-		kubectl = filepath.Join(dir, Kubectl)
-	}
-	return Binaries{Dir: dir, Kubectl: kubectl}, nil
 }
 
 func existingDir(dir string, wanted []target) (string, error) {
@@ -166,10 +185,11 @@ func missing(dir string, wanted []target) targetList {
 }
 
 type source struct {
-	dir   string // the module, test/cluster/binaries
-	cache string // the user's cache for this project
-	sums  []byte // go.mod and go.sum
-	flags []string
+	dir     string // the module, test/cluster/binaries
+	cache   string // the user's cache for this project
+	sums    []byte // go.mod and go.sum
+	version string // of Kubernetes
+	flags   []string
 }
 
 func pins(ctx context.Context) (*source, error) {
@@ -192,11 +212,10 @@ func pins(ctx context.Context) (*source, error) {
 	}
 	s.sums = append(mod, sum...)
 
-	version, err := required(string(mod), "k8s.io/kubernetes")
-	if err != nil {
+	if s.version, err = required(string(mod), "k8s.io/kubernetes"); err != nil {
 		return nil, err
 	}
-	s.flags = []string{"-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags=" + ldflags(version)}
+	s.flags = []string{"-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags=" + ldflags(s.version)}
 	return s, nil
 }
 
@@ -207,8 +226,43 @@ func (s *source) key() string {
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
+// builtDir returns the directory of the programs that are built.
+func (s *source) builtDir() string { return filepath.Join(s.cache, "kube", s.key()) }
+
+// find returns the directory of programs that are built, or else published, or else built now.
+func (s *source) find(ctx context.Context, wanted []target, progress io.Writer) (string, error) {
+	if len(missing(s.builtDir(), wanted)) == 0 {
+		return s.builtDir(), nil
+	}
+	if dir, err := s.download(ctx, progress); err != nil || dir != "" {
+		return dir, err
+	}
+	return s.ensure(ctx, wanted, progress)
+}
+
+// download returns the directory of published programs. It returns "" if there are none, or if they cannot be reached.
+func (s *source) download(ctx context.Context, progress io.Writer) (string, error) {
+	minor := s.version[:strings.LastIndex(s.version, ".")]
+	from := &published.Source{
+		Index: cmp.Or(os.Getenv(EnvIndex), published.IndexURL), Cache: filepath.Join(s.cache, "published"),
+		Progress: progress,
+	}
+	if dir := from.Cached(minor); dir != "" || from.Index == NoIndex {
+		return dir, nil
+	}
+	dir, err := from.Download(ctx, minor)
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	if err != nil {
+		report(progress, "published programs of Kubernetes %s cannot be used: %v; building them lasts about 6 minutes on "+
+			"two cores\n", minor, err)
+	}
+	return dir, nil
+}
+
 func (s *source) ensure(ctx context.Context, wanted []target, progress io.Writer) (string, error) {
-	dir := filepath.Join(s.cache, "kube", s.key())
+	dir := s.builtDir()
 	if len(missing(dir, wanted)) == 0 {
 		return dir, nil
 	}

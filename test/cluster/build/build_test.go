@@ -2,12 +2,14 @@ package build
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -91,6 +93,62 @@ func TestConcurrentRunsShareOneBuild(t *testing.T) {
 	var again bytes.Buffer
 	if _, err := s.ensure(t.Context(), tinyTargets, &again); err != nil || again.Len() > 0 {
 		t.Errorf("a second run said %q (%v), want nothing", again.String(), err)
+	}
+}
+
+// The demo must not compile for minutes what is there, and must start without a network.
+func TestMinimalProgramsAreBuiltLast(t *testing.T) {
+	cached := func(t *testing.T, s *source) string {
+		t.Helper()
+		dir := filepath.Join(s.cache, "published", "v1.2.9-"+runtime.GOOS+"-"+runtime.GOARCH)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{Etcd, APIServer, Kubectl} {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	for name, tt := range map[string]struct {
+		index           string
+		cached, built   bool
+		wantPublished   bool
+		want, wantNever string // in the progress
+	}{
+		"built":               {index: "https://127.0.0.1:1", cached: true, built: true, wantNever: "i"},
+		"downloaded":          {index: "https://127.0.0.1:1", cached: true, wantPublished: true, wantNever: "i"},
+		"neither, no network": {index: "https://127.0.0.1:1", want: "published programs of Kubernetes v1.2 cannot be used"},
+		"neither, disabled":   {index: NoIndex, want: "built second (2/2)", wantNever: "published"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(EnvIndex, tt.index)
+			s := tiny(t)
+			s.version = "v1.2.3"
+			want := s.builtDir()
+			if tt.built {
+				if _, err := s.ensure(t.Context(), tinyTargets, io.Discard); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.cached {
+				if dir := cached(t, s); tt.wantPublished {
+					want = dir
+				}
+			}
+			var said bytes.Buffer
+			got, err := s.find(t.Context(), tinyTargets, &said)
+			if err != nil || got != want {
+				t.Errorf("got %q, %v; want %q", got, err, want)
+			}
+			if !strings.Contains(said.String(), tt.want) || strings.Contains(said.String(), cmp.Or(tt.wantNever, "\x00")) {
+				t.Errorf("the progress is %q; want %q, and not %q", said.String(), tt.want, tt.wantNever)
+			}
+			if !tt.wantPublished && len(missing(got, tinyTargets)) > 0 {
+				t.Errorf("%s lacks programs", got)
+			}
+		})
 	}
 }
 

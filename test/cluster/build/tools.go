@@ -20,6 +20,11 @@ type Tool struct {
 // Release lets other processes rebuild the tool. Started programs continue.
 func (t *Tool) Release() { t.release() }
 
+// FindTool returns the program of a command in a directory. Nothing rebuilds it.
+func FindTool(dir, command string) *Tool {
+	return &Tool{Path: filepath.Join(dir, path.Base(command)), release: func() {}}
+}
+
 // NewTool builds a command of this module. command is its package's path below the module's root. A build of more than
 // two seconds is shown on progress.
 func NewTool(ctx context.Context, command string, progress io.Writer) (*Tool, error) {
@@ -42,10 +47,12 @@ func NewTool(ctx context.Context, command string, progress io.Writer) (*Tool, er
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-buildvcs=false", "-o", tool, "./"+command)
+	// With the flags of the Makefile, no package is compiled twice.
+	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", tool,
+		"./"+command)
 	cmd.Dir = root
 	// The caller's flags (-race, coverage) are for the caller.
-	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
 	m := newMeter(progress, command)
 	m.delay = 2 * time.Second
 	if err := m.run(cmd); err != nil {

@@ -31,8 +31,8 @@ func etcdArgs(f *files) []string {
 	}
 }
 
-func apiServerArgs(f *files, port int) []string {
-	return []string{
+func apiServerArgs(f *files, port int, minimal bool) []string {
+	args := []string{
 		"--etcd-servers=" + etcdURL,
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
@@ -67,6 +67,10 @@ func apiServerArgs(f *files, port int) []string {
 		"--max-mutating-requests-inflight=1000",
 		"--profiling=false",
 	}
+	if minimal { // no controller creates the service accounts that this plugin demands
+		args = append(args, "--disable-admission-plugins=ServiceAccount")
+	}
+	return args
 }
 
 func controllerManagerArgs(f *files) []string {

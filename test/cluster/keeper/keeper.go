@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/clusterpass/clusterpass/test/cluster/build"
 	"github.com/clusterpass/clusterpass/test/cluster/ownership"
 )
 
@@ -159,7 +158,7 @@ func (k *keeper) kubelet(ctx context.Context) (string, error) {
 	if !wanted {
 		return "", nil
 	}
-	tool, err := build.NewTool(ctx, kubeletCommand, k.progress)
+	tool, err := k.spec.Tool(ctx, kubeletCommand, k.progress)
 	if err != nil {
 		return "", err
 	}
@@ -176,15 +175,7 @@ func (k *keeper) start(ctx context.Context) error {
 	defer cancel()
 	all, ctx := errgroup.WithContext(ctx)
 	for _, m := range k.members {
-		all.Go(func() error {
-			began := time.Now()
-			if err := m.start(ctx, m.components()); err != nil {
-				return err
-			}
-			_, _ = fmt.Fprintf(k.progress, "cluster %s is ready after %.1fs at %s\n",
-				m.spec.Name, time.Since(began).Seconds(), m.files.server)
-			return nil
-		})
+		all.Go(func() error { return m.start(ctx, m.components()) })
 	}
 	return all.Wait()
 }

@@ -60,11 +60,13 @@ func newMember(run *ownership.RunDir, spec *Spec, c ClusterSpec, kubelet string,
 	binary := func(name string) string { return filepath.Join(spec.Binaries, name) }
 	etcd := add(Etcd, binary(Etcd), etcdArgs(m.files))
 	etcd.before = func() { _ = os.Remove(m.files.path(etcdSocket)) } // a killed etcd leaves it
-	add(APIServer, binary(APIServer), append(apiServerArgs(m.files, m.port.number), c.APIServerArgs...))
-	add(ControllerManager, binary(ControllerManager), append(controllerManagerArgs(m.files), c.ControllerManagerArgs...))
-	add(Scheduler, binary(Scheduler), schedulerArgs(m.files))
-	kwok := add(Kwok, binary(Kwok), kwokArgs(m.files))
-	kwok.env = append(kwok.env, kwokDirEnv+"="+m.dir)
+	add(APIServer, binary(APIServer), slices.Concat(apiServerArgs(m.files, m.port.number, c.Minimal), c.APIServerArgs))
+	if !c.Minimal {
+		add(ControllerManager, binary(ControllerManager), append(controllerManagerArgs(m.files), c.ControllerManagerArgs...))
+		add(Scheduler, binary(Scheduler), schedulerArgs(m.files))
+		kwok := add(Kwok, binary(Kwok), kwokArgs(m.files))
+		kwok.env = append(kwok.env, kwokDirEnv+"="+m.dir)
+	}
 	if !c.NoKubelet {
 		add(Kubelet, kubelet, kubeletArgs(m.files))
 	}

@@ -52,10 +52,15 @@ func (r *readiness) apiServer(ctx context.Context) error {
 	})
 }
 
-// cluster waits until pods can be made and run: the default service account exists, and the kubelet's node is ready.
+// cluster waits until pods can be made and run: the default namespace and its service account exist, and the kubelet's
+// node is ready. A minimal cluster has no service accounts.
 func (r *readiness) cluster(ctx context.Context) error {
-	err := r.wait(ctx, "the controllers are at work", func(ctx context.Context) error {
-		_, err := r.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+	err := r.wait(ctx, "the controllers are at work", func(ctx context.Context) (err error) {
+		if r.member.spec.Minimal {
+			_, err = r.client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{})
+		} else {
+			_, err = r.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		}
 		return err
 	})
 	if err != nil || r.member.spec.NoKubelet {

@@ -12,8 +12,10 @@
 package keeper
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -27,6 +29,15 @@ type Spec struct {
 	Clusters []ClusterSpec `json:"clusters"` // at least one
 	Binaries string        `json:"binaries"` // directory of the programs of package build
 	LogDir   string        `json:"logDir"`   // where logs go, below a directory a cluster; empty: the run directory
+	Tools    string        `json:"tools"`    // directory of this module's programs; empty: they are built
+}
+
+// Tool returns a program of this module.
+func (s *Spec) Tool(ctx context.Context, command string, progress io.Writer) (*build.Tool, error) {
+	if s.Tools != "" {
+		return build.FindTool(s.Tools, command), nil
+	}
+	return build.NewTool(ctx, command, progress)
 }
 
 // A ClusterSpec describes one cluster.
@@ -36,6 +47,7 @@ type ClusterSpec struct {
 	APIServerArgs         []string `json:"apiServerArgs"`         // more flags for kube-apiserver
 	ControllerManagerArgs []string `json:"controllerManagerArgs"` // more flags for kube-controller-manager
 	NoKubelet             bool     `json:"noKubelet"`             // run no process kubelet: pods stay pending
+	Minimal               bool     `json:"minimal"`               // run no controller manager, scheduler and kwok
 }
 
 // The components of a cluster, by name.
@@ -109,6 +121,9 @@ func (s *Spec) Validate() error {
 	}
 	if s.LogDir != "" && !filepath.IsAbs(s.LogDir) {
 		return fmt.Errorf("log directory %q: not an absolute path", s.LogDir)
+	}
+	if s.Tools != "" && !filepath.IsAbs(s.Tools) {
+		return fmt.Errorf("tools %q: not an absolute path", s.Tools)
 	}
 	return nil
 }
