@@ -1,15 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/clusterpass/clusterpass/infra/local/server"
@@ -17,188 +17,173 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
 
-type demo struct {
-	ctx      context.Context
-	clusters *cluster.Set
-	dir      string
-	pass     string
+// patience bounds each command and each wait, also on a slow machine.
+const patience = 2 * time.Minute
+
+type options struct {
+	out         io.Writer
+	clusterpass string // the command line
+	tools       string // directory of the programs of package cluster; "" to build them
+	stay        bool   // whether the gateway stays up at the end until the context ends
 }
 
-func run(ctx context.Context, exit bool) (err error) {
-	d := &demo{ctx: ctx}
+type demo struct {
+	options
+	dir      string             // working directory of all commands
+	clusters []*cluster.Cluster // those that the gateway knows
+	kubectl  string
+	began    time.Time
+}
+
+// run returns after the walk or, if it is to stay, at the end of ctx. Nothing of it runs afterwards.
+func run(ctx context.Context, o options) (err error) {
+	o.out = &lockedWriter{to: o.out}
+	d := &demo{options: o, began: time.Now()}
 	if d.dir, err = os.MkdirTemp("", "clusterpass-demo-"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
-	d.pass = filepath.Join(d.dir, "clusterpass.kubeconfig")
 
-	say("Two real Kubernetes clusters, member1 and member2, each with its own etcd and certificate authority.")
-	if d.clusters, err = cluster.New(ctx, cluster.Options{Clusters: []string{"member1", "member2"},
-		Progress: os.Stdout}); err != nil {
+	d.explain("A Kubernetes cluster: etcd, kube-apiserver, and a node whose pods are processes of this machine.")
+	first, err := d.startCluster(ctx, "member1")
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.clusters.Stop()) }()
-	if err := d.populate(); err != nil {
+	defer func() { err = errors.Join(err, first.Stop()) }()
+	d.kubectl = first.Kubectl()
+
+	stop, ended, err := d.prepare(ctx, first.Cluster("member1"))
+	if err != nil {
 		return err
 	}
+	defer func() { stop(); err = errors.Join(err, <-ended) }()
 
-	say("The gateway: an HTTPS server, the functions as on AWS Lambda, and the bridge.")
+	d.explain("All clusters at once, through the gateway. There is one so far.")
+	if err := d.show(ctx, listPods); err != nil {
+		return err
+	}
+	firstOutput := time.Since(d.began)
+
+	d.explain("A second cluster.")
+	second, err := d.startCluster(ctx, "member2")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, second.Stop()) }()
+	if err := d.addCluster(ctx, second.Cluster("member2")); err != nil {
+		return err
+	}
+	if err := d.walk(ctx); err != nil {
+		return err
+	}
+	d.explain("The first output through the gateway came after %.1f s, and the last one after %.1f s.",
+		firstOutput.Seconds(), time.Since(d.began).Seconds())
+	if !o.stay {
+		d.printNext()
+		return nil
+	}
+	d.explain("The gateway stays up until ctrl-C. To use it in another terminal: export KUBECONFIG=%s", d.kubeconfig())
+	d.printNext()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-ended:
+		ended <- nil
+		return err
+	}
+}
+
+func (d *demo) startCluster(ctx context.Context, name string) (*cluster.Set, error) {
+	set, err := cluster.New(ctx, cluster.Options{
+		Clusters: []string{name}, Minimal: true, Tools: d.tools, Progress: d.out,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return set, os.Symlink(set.KubeconfigFile(), filepath.Join(d.dir, name+".kubeconfig"))
+}
+
+// prepare starts the gateway with its first cluster, and pods in that cluster. The gateway ends after stop, and sends
+// its error.
+func (d *demo) prepare(ctx context.Context, c *cluster.Cluster) (stop func(), ended chan error, err error) {
+	d.explain("The gateway, with this cluster.")
+	// The gateway sets the logger of client-go at its start. This process must not use client-go meanwhile.
+	if err := createPods(ctx, c); err != nil {
+		return nil, nil, err
+	}
 	gatewayCtx, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	started := make(chan struct{})
-	go func() { ended <- d.gateway(gatewayCtx, started) }()
-	defer func() { stop(); <-ended }()
+	ended = make(chan error, 1)
+	serves := make(chan struct{})
+	var progress bytes.Buffer
+	go func() { ended <- d.gateway(gatewayCtx, &progress, c.KubeconfigFile(), func() { close(serves) }) }()
 	select {
-	case <-started:
-	case err := <-ended:
+	case <-serves:
+		err = waitForPods(ctx, c)
+	case err = <-ended:
 		ended <- nil
-		return err
-	case <-ctx.Done():
-		return nil
+		err = errors.Join(err, errors.New(progress.String()))
 	}
-	if err := d.walk(); err != nil {
-		return err
+	if err == nil {
+		d.clusters = append(d.clusters, c)
+		err = d.createRegistry(ctx)
 	}
-	if err := d.fleet(); err != nil {
-		return err
+	if err != nil {
+		stop()
+		return nil, nil, errors.Join(err, <-ended)
 	}
-	if err := d.streams(); err != nil {
-		return err
-	}
-	if exit {
-		return nil
-	}
-	say("The gateway stays up until ctrl-C. In another terminal:")
-	fmt.Printf("  export KUBECONFIG=%s\n  kubectl --context member2 get pods -A\n\n", d.pass)
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-ended:
-		ended <- nil
-		return err
-	}
+	return stop, ended, nil
 }
 
-func (d *demo) populate() error {
-	say("Pods in both clusters, which run as processes of this machine.")
-	this, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	for _, c := range d.clusters.Clusters() {
-		path := filepath.Join(d.dir, "pods.yaml")
-		manifest := strings.NewReplacer("CLUSTER", c.Name(), "THIS", this).Replace(pods)
-		if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
-			return err
-		}
-		for _, args := range [][]string{
-			{"apply", "-f", path},
-			{"rollout", "status", "deployment/web", "--timeout=90s"},
-			{"wait", "--for=condition=Ready", "pod/site", "--timeout=90s"},
-		} {
-			if err := d.kubectl(c.KubeconfigFile(), io.Discard, args...); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
+func (d *demo) kubeconfig() string { return filepath.Join(d.dir, "clusterpass.kubeconfig") }
 
-const pods = `
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers:
-      - name: web
-        image: web
-        command: [sh, -c, "while :; do echo hello from CLUSTER; sleep 1; done"]
----
-apiVersion: v1
-kind: Pod
-metadata: {name: site}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers: [{name: site, image: any, command: [THIS, --site]}]
-`
+func (d *demo) store() string { return filepath.Join(d.dir, "data") }
 
-// gateway closes started when it serves both clusters.
-func (d *demo) gateway(ctx context.Context, started chan struct{}) error {
-	// make builds the functions and runs the demo in the root of the checkout.
-	exe, err := filepath.Abs("dist/local/functions")
-	if err != nil {
-		return err
-	}
+func (d *demo) gateway(ctx context.Context, progress io.Writer, register string, serves func()) error {
 	cfg := &server.Config{
-		Listen: "127.0.0.1:0", Data: filepath.Join(d.dir, "data"), Functions: server.Process, FunctionsDir: exe,
-		Kubeconfig: d.pass, Register: d.clusters.KubeconfigFile(), DrainTimeout: 2 * time.Second,
-		Shared: assembly.Shared{LogLevel: slog.LevelError},
+		Listen: "127.0.0.1:0", Data: d.store(), Functions: server.Inline, Kubeconfig: d.kubeconfig(), Register: register,
+		DrainTimeout: 2 * time.Second, Shared: assembly.Shared{LogLevel: slog.LevelError},
 	}
-	return server.Run(ctx, cfg, server.Output{Progress: os.Stdout}, func() { close(started) })
+	return server.Run(ctx, cfg, server.Output{Progress: progress}, serves)
 }
 
-func (d *demo) walk() error {
-	steps := []struct {
-		about string
-		args  []string
-	}{
-		{"One kubeconfig, a context for each cluster.", []string{"config", "get-contexts", "-o", "name"}},
-		{"Read one cluster, then the other.", []string{"--context", "member1", "get", "nodes,pods", "-o", "wide"}},
-		{"", []string{"--context", "member2", "get", "pods"}},
-		{"The same by the URL that Karmada has.", []string{"--context", "clusterpass", "get", "--raw",
-			"/apis/cluster.karmada.io/v1alpha1/clusters/member2/proxy/version"}},
-		{"Write.", []string{"--context", "member1", "create", "configmap", "note", "--from-literal=from=the gateway"}},
-		{"", []string{"--context", "member1", "get", "configmap", "note", "-o", "jsonpath={.data.from}{\"\\n\"}"}},
-		{"", []string{"--context", "member1", "scale", "deployment/web", "--replicas=3"}},
-		{"Watch until it is done: this goes through the bridge.", []string{"--context", "member1", "rollout", "status",
-			"deployment/web", "--timeout=60s"}},
-		{"Logs, and a command in a container.", []string{"--context", "member2", "logs", "deployment/web", "--tail=1"}},
-		{"", []string{"--context", "member2", "exec", "deployment/web", "--", "sh", "-c", "echo I am process $$"}},
-		{"Errors of a cluster arrive unchanged.", []string{"--context", "member1", "get", "pod", "nosuch"}},
-		{"Errors of the gateway have a reason and advice.", []string{"--context", "clusterpass", "get", "--raw",
-			"/clusters/nosuch/version"}},
+// addCluster starts pods in a cluster and registers it, and returns when the fleet has it.
+func (d *demo) addCluster(ctx context.Context, c *cluster.Cluster) error {
+	d.explain("It joins while the gateway runs.")
+	if err := createPods(ctx, c); err != nil {
+		return err
 	}
-	for _, s := range steps {
-		if s.about != "" {
-			say("%s", s.about)
-		}
-		err := d.show(s.args...)
-		var exit *exec.ExitError
-		refusal := strings.Contains(strings.Join(s.args, " "), "nosuch")
-		if (err != nil) != refusal || (refusal && !errors.As(err, &exit)) {
-			return fmt.Errorf("kubectl %s: %w", strings.Join(s.args, " "), errors.Join(err, d.ctx.Err()))
-		}
+	add := []string{"cluster", "add", c.Name(), "--kubeconfig", c.Name() + ".kubeconfig"}
+	if err := d.clusterpassCommand(ctx, "", add...); err != nil {
+		return err
 	}
-	return nil
-}
-
-func (d *demo) show(args ...string) error {
-	fmt.Printf("$ kubectl %s\n", quote(args))
-	return d.kubectl(d.pass, os.Stdout, args...)
-}
-
-func (d *demo) kubectl(kubeconfig string, out io.Writer, args ...string) error {
-	ctx, cancel := context.WithTimeout(d.ctx, 2*time.Minute)
-	defer cancel()
-	cmd := d.command(ctx, kubeconfig, args...)
-	cmd.Stdout, cmd.Stderr = out, os.Stdout
-	return cmd.Run()
-}
-
-func quote(args []string) string {
-	out := make([]string, len(args))
-	for i, a := range args {
-		if out[i] = a; strings.ContainsAny(a, " $\"'{}\\") {
-			out[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-		}
+	if err := waitForPods(ctx, c); err != nil {
+		return err
 	}
-	return strings.Join(out, " ")
+	d.clusters = append(d.clusters, c)
+	return d.waitForFleet(ctx, c.Name())
 }
 
-func say(format string, args ...any) { fmt.Printf("\n# "+format+"\n", args...) }
+// lockedWriter lets a command write its errors while the demo prints its lines.
+type lockedWriter struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (w *lockedWriter) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(b)
+}
+
+// explain prints what follows, for a reader.
+func (d *demo) explain(format string, args ...any) { d.printf("\n# "+format+"\n", args...) }
+
+func (d *demo) printf(format string, args ...any) { _, _ = fmt.Fprintf(d.out, format, args...) }
+
+func (d *demo) printNext() {
+	d.explain("Next, with clusters of your own:")
+	d.printf(`  KUBECONFIG=~/.kube/config make up                # the gateway, with the contexts of this kubeconfig
+  export KUBECONFIG=$PWD/clusterpass.kubeconfig    # in another terminal, in the same directory
+  kubectl --context fleet get pods -A
+`)
+}

@@ -1,31 +1,40 @@
-// Command demo shows the main job on this machine: two real clusters, one gateway, one kubeconfig, real kubectl.
+// Command demo shows Clusterpass on this machine: two real clusters, one gateway, one kubeconfig, real kubectl. make
+// builds the programs that it runs beside it.
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
+
+	"github.com/clusterpass/clusterpass/test/demo/picture"
 )
 
-const usage = `Show Clusterpass on this machine: start two real Kubernetes clusters, register them, start ` +
-	`the gateway, and use it.
+const usage = `Show Clusterpass on this machine: start a Kubernetes cluster and the gateway, add a second cluster, and
+use both with kubectl. The time of each kubectl call stands beside that of the same call without the gateway.
 
-  --exit   end after the walk, instead of staying up until ctrl-C
-  --help   print this
+  --exit           end after the walk, instead of staying up until ctrl-C
+  --picture=FILE   draw a part of the output into FILE (SVG), and end
+  --help           print this
 `
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	show, exit := run, false
+	stay, file := true, ""
 	for _, arg := range os.Args[1:] {
-		switch arg {
+		name, value, _ := strings.Cut(arg, "=")
+		switch name {
 		case "--exit":
-			exit = true
-		case "--site":
-			show = func(ctx context.Context, _ bool) error { return site(ctx) }
+			stay = false
+		case "--picture":
+			stay, file = false, value
 		case "-h", "--help":
 			_, _ = fmt.Fprint(os.Stdout, usage)
 			return
@@ -34,8 +43,32 @@ func main() {
 			os.Exit(2)
 		}
 	}
-	if err := show(ctx, exit); err != nil {
+	if err := start(ctx, stay, file); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1) //nolint:gocritic // stop has nothing left to do
 	}
+}
+
+// start runs the demo, and draws it into a file unless that is empty.
+func start(ctx context.Context, stay bool, file string) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	o := options{
+		out: os.Stdout, clusterpass: filepath.Join(filepath.Dir(exe), "clusterpass"), tools: filepath.Dir(exe), stay: stay,
+	}
+	if file == "" {
+		return run(ctx, o)
+	}
+	var output bytes.Buffer
+	o.out = io.MultiWriter(os.Stdout, &output)
+	if err := run(ctx, o); err != nil {
+		return err
+	}
+	svg, err := picture.Draw(output.String())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, svg, 0o644)
 }

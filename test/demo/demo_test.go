@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/leaktest"
+	"github.com/clusterpass/clusterpass/test/demo/picture"
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// TestDemo: the demo is the first that a new user runs.
+func TestDemo(t *testing.T) {
+	var out bytes.Buffer
+	e2e.Program(t, "test/cluster/cmd/clusters", "clusters")
+	e2e.Program(t, "test/kubelet/cmd/process-kubelet", "process-kubelet")
+	clusterpass := e2e.Program(t, "scripts/clusterpass", "clusterpass")
+	o := options{out: &out, clusterpass: clusterpass, tools: filepath.Dir(clusterpass)}
+	if err := run(t.Context(), o); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	text := out.String()
+	t.Log(text)
+	commands := regexp.MustCompile(`(?m)^\$ (.*)$`).FindAllStringSubmatchIndex(text, -1)
+	if len(commands) < 10 {
+		t.Fatalf("the demo has %d commands, want 10 at least", len(commands))
+	}
+	if first := text[commands[0][2]:commands[0][3]]; first != "kubectl --context fleet get pods -A" {
+		t.Errorf("the demo begins with %q", first)
+	}
+	if second := strings.Index(text, "cluster member2 is ready"); second < commands[0][1] {
+		t.Error("the first output comes after the start of the second cluster")
+	}
+	for _, want := range []string{
+		"web    member2", "doctor", "hello from web in member1", "late   member2", "Forbidden",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the demo does not show %q", want)
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i, want := range []string{"KUBECONFIG=~/.kube/config make up", "export KUBECONFIG=", "kubectl --context fleet "} {
+		if line := strings.TrimSpace(lines[len(lines)-3+i]); !strings.HasPrefix(line, want) {
+			t.Errorf("at the end is %q, want %q", line, want)
+		}
+	}
+	time := regexp.MustCompile(`(?m)^# (first line after )?[0-9.]+ s, directly [0-9.]+ s( \+ [0-9.]+ s)?$`)
+	for i, at := range commands {
+		end := len(text)
+		if i+1 < len(commands) {
+			end = commands[i+1][0]
+		}
+		command, output := text[at[2]:at[3]], text[at[1]:end]
+		if strings.HasPrefix(command, "kubectl") && !time.MatchString(output) {
+			t.Errorf("%s: no time beside the direct one in\n%s", command, output)
+		}
+	}
+	if _, err := picture.Draw(text); err != nil {
+		t.Error(err)
+	}
+}
