@@ -7,7 +7,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/config/flags"
 	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 )
 
@@ -15,7 +15,7 @@ const about = "Clusterpass bridge: serves all requests of the gateway, including
 
 func main() {
 	cfg := &bridge.Config{}
-	config.Main(about, cfg, func() error {
+	flags.Main(about, cfg, func() error {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
 		return bridge.Run(ctx, cfg, os.Stderr)

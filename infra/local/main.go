@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"github.com/clusterpass/clusterpass/infra/local/server"
-	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/config/flags"
 )
 
 const about = `Clusterpass on one machine: one process that serves HTTPS.
@@ -18,7 +18,7 @@ prints the next command to type.`
 
 func main() {
 	cfg := &server.Config{}
-	config.Main(about, cfg, func() error {
+	flags.Main(about, cfg, func() error {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
 		context.AfterFunc(ctx, func() {

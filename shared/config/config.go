@@ -1,5 +1,5 @@
-// Package config reads a program's configuration from the environment and flags, and prints it for --help.
-// CLUSTERPASS_LOG_LEVEL=WARN and --log-level=WARN mean the same. The flag overrides the variable.
+// Package config reads a program's configuration from the environment, and prints it for --help. Package flags adds
+// command line flags, which functions do not link: CLUSTERPASS_LOG_LEVEL=WARN and --log-level=WARN mean the same.
 //
 // A configuration is a struct for envconfig. Its fields have more tags:
 //   - desc, example: text for --help. "Default:" introduces a default that the default tag does not have.
@@ -45,21 +45,21 @@ func (e *Error) Error() string {
 
 // Load fills cfg, a pointer to a struct, from the environment. Its errors are *Error.
 func Load(cfg any) error {
-	for _, f := range fields(cfg) {
-		if f.required && os.Getenv(f.variable) == "" {
-			return &Error{f.variable, "is not set", f.example}
+	for _, f := range Fields(cfg) {
+		if f.required && os.Getenv(f.Variable) == "" {
+			return &Error{f.Variable, "is not set", f.example}
 		}
 	}
 	err := envconfig.Process("", cfg)
 	var parse *envconfig.ParseError
 	if errors.As(err, &parse) {
-		for _, f := range fields(cfg) {
-			if f.variable == parse.KeyName {
+		for _, f := range Fields(cfg) {
+			if f.Variable == parse.KeyName {
 				problem := fmt.Sprintf("%q: %v", parse.Value, reason(parse))
 				if f.secret {
 					problem = reason(parse)
 				}
-				return &Error{f.variable, problem, f.example}
+				return &Error{f.Variable, problem, f.example}
 			}
 		}
 	}
@@ -150,25 +150,34 @@ func reason(e *envconfig.ParseError) string {
 	return e.Err.Error()
 }
 
-// Main prints help, or loads cfg and calls run. It exits with 2 for a bad flag or variable, 1 if run fails.
+// Main runs a program without flags: it prints help, or loads cfg from the environment and calls run. It exits with 2
+// for an argument or a bad variable, 1 if run fails.
 func Main(about string, cfg any, run func() error) {
-	os.Exit(exitCode(os.Args[1:], os.Stdout, os.Stderr, about, cfg, run))
+	os.Exit(ExitCode(os.Stderr, cfg, func() (done bool, err error) {
+		if len(os.Args) == 1 {
+			return false, nil
+		}
+		if !slices.Contains([]string{"-h", "-help", "--help", "help"}, os.Args[1]) {
+			return false, fmt.Errorf("argument %q is refused: the program has no flags; see --help", os.Args[1])
+		}
+		Help(os.Stdout, about, cfg, func(Field) string { return "" })
+		return true, nil
+	}, run))
 }
 
-func exitCode(args []string, out, errOut io.Writer, about string, cfg any, run func() error) int {
-	for _, arg := range args {
-		if slices.Contains([]string{"-h", "-help", "--help", "help"}, arg) {
-			Help(out, about, cfg)
-			return 0
-		}
-		if err := setFlag(arg, cfg); err != nil {
-			_, _ = fmt.Fprintln(errOut, err)
-			return 2
-		}
+// ExitCode parses arguments, loads cfg from the environment and calls run. It returns the exit code of the program,
+// and writes errors to errOut. After parse returns done, it returns 0.
+func ExitCode(errOut io.Writer, cfg any, parse func() (done bool, err error), run func() error) int {
+	done, err := parse()
+	if err == nil && !done {
+		err = Load(cfg)
 	}
-	if err := Load(cfg); err != nil {
+	if err != nil {
 		_, _ = fmt.Fprintln(errOut, err)
 		return 2
+	}
+	if done {
+		return 0
 	}
 	if err := run(); err != nil {
 		var invalid *Error
@@ -182,22 +191,16 @@ func exitCode(args []string, out, errOut io.Writer, about string, cfg any, run f
 	return 0
 }
 
-func setFlag(arg string, cfg any) error {
-	name, value, ok := strings.Cut(arg, "=")
-	for _, f := range fields(cfg) {
-		if ok && name == f.flag() {
-			return os.Setenv(f.variable, value)
-		}
-	}
-	return fmt.Errorf("unknown argument %q: want --name=value; see --help", arg)
-}
-
-// Help prints about and every variable of a configuration.
-func Help(w io.Writer, about string, cfg any) {
-	_, _ = fmt.Fprintf(w, "%s\n\nConfiguration, by environment or by flag:\n\n", strings.TrimSpace(about))
+// Help prints about and every variable of a configuration. flag returns the flag of a variable, "" for none.
+func Help(w io.Writer, about string, cfg any, flag func(Field) string) {
+	_, _ = fmt.Fprintf(w, "%s\n\nConfiguration:\n\n", strings.TrimSpace(about))
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, f := range fields(cfg) {
-		_, _ = fmt.Fprintf(tw, "  %s\t%s\t%s", f.variable, f.flag(), f.desc)
+	for _, f := range Fields(cfg) {
+		_, _ = fmt.Fprintf(tw, "  %s\t", f.Variable)
+		if name := flag(f); name != "" {
+			_, _ = fmt.Fprintf(tw, "%s\t", name)
+		}
+		_, _ = fmt.Fprint(tw, f.desc)
 		if notes := f.notes(); len(notes) > 0 {
 			_, _ = fmt.Fprintf(tw, " (%s)", strings.Join(notes, "; "))
 		}
@@ -209,8 +212,8 @@ func Help(w io.Writer, about string, cfg any) {
 // Variables returns the names of the environment variables of a configuration, a pointer to a struct.
 func Variables(cfg any) []string {
 	var names []string
-	for _, f := range fields(cfg) {
-		names = append(names, f.variable)
+	for _, f := range Fields(cfg) {
+		names = append(names, f.Variable)
 	}
 	return names
 }
@@ -248,17 +251,17 @@ func format(v reflect.Value) string {
 	return strings.Join(elements, ",")
 }
 
-type field struct {
-	variable, desc, def, example string
-	required, secret             bool
-}
+// Field describes one variable of a configuration.
+type Field struct {
+	Variable string
+	IsBool   bool
 
-func (f field) flag() string {
-	return "--" + strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(f.variable, Prefix), "_", "-"))
+	desc, def, example string
+	required, secret   bool
 }
 
 // notes returns what --help prints after the description: whether the variable is required, its default and an example.
-func (f field) notes() (notes []string) {
+func (f Field) notes() (notes []string) {
 	switch {
 	case f.required:
 		notes = append(notes, "required")
@@ -273,9 +276,9 @@ func (f field) notes() (notes []string) {
 	return notes
 }
 
-// fields lists the variables of a configuration, embedded structs first to last.
-func fields(cfg any) []field {
-	var out []field
+// Fields lists the variables of a configuration, a pointer to a struct: embedded structs first to last.
+func Fields(cfg any) []Field {
+	var out []Field
 	t := reflect.TypeOf(cfg)
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -283,15 +286,16 @@ func fields(cfg any) []field {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if f.Anonymous {
-			out = append(out, fields(reflect.New(f.Type).Interface())...)
+			out = append(out, Fields(reflect.New(f.Type).Interface())...)
 			continue
 		}
 		name := f.Tag.Get("envconfig")
 		if name == "" {
 			continue
 		}
-		out = append(out, field{
-			variable: name, desc: f.Tag.Get("desc"), def: f.Tag.Get("default"), example: f.Tag.Get("example"),
+		out = append(out, Field{
+			Variable: name, IsBool: f.Type.Kind() == reflect.Bool,
+			desc: f.Tag.Get("desc"), def: f.Tag.Get("default"), example: f.Tag.Get("example"),
 			required: f.Tag.Get("required") == "true", secret: f.Tag.Get("secret") == "true",
 		})
 	}

@@ -161,6 +161,7 @@ func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 		"k8s.io/client-go/kubernetes", "k8s.io/client-go/kubernetes/scheme", "k8s.io/apiserver", "k8s.io/api/core/v1",
 		"github.com/aws/aws-sdk-go-v2/config", module + "shared/control",
 		"github.com/aws/aws-sdk-go-v2/service/kms", // functions sign no passes
+		"github.com/spf13/pflag",                   // functions have no flags
 		// These packages initialize all types of a service before main. That costs a tenth of a start and half a megabyte.
 		"github.com/aws/aws-sdk-go-v2/service/dynamodb/schemas",
 		"github.com/aws/aws-sdk-go-v2/service/secretsmanager/schemas",

@@ -6,7 +6,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/config/flags"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/server"
 )
 
@@ -16,7 +16,7 @@ The command "clusterpass cluster join --pull" prints a manifest for it.`
 
 func main() {
 	cfg := &server.Config{}
-	config.Main(about, cfg, func() error {
+	flags.Main(about, cfg, func() error {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
 		return server.Run(ctx, cfg)
