@@ -43,6 +43,17 @@ func TestFleetSelectedControlPlane(t *testing.T) {
 	}
 }
 
+// TestFleetExplainsUncoveredNamespace: the 404 for a namespace must not send its reader to a namespace of that namespace.
+func TestFleetExplainsUncoveredNamespace(t *testing.T) {
+	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("10", "x/one")))
+	for path, want := range map[string]string{
+		"/namespaces/x":         "namespaces of v1 are not global",
+		"/namespaces/x/secrets": `secrets of v1 in namespace "x" are not global`,
+	} {
+		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1"+path, nil, ""), 404, "not_global", want)
+	}
+}
+
 // TestFleetPagesWithoutVersion fails if a client misses objects, without an error, of a cluster that omits its version.
 func TestFleetPagesWithoutVersion(t *testing.T) {
 	const before, after = `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`,

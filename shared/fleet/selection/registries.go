@@ -32,7 +32,9 @@ func (s *Selector) TargetsAmong(ctx context.Context, allowed []members.Entry) ([
 func (s *Selector) notGlobal(k registry.Kind, isPartlyCovered bool) error {
 	resource, needed := k.Resource+" of "+k.APIVersion, ""
 	if namespace := s.req.Resource.Namespace; namespace != "" {
-		resource += fmt.Sprintf(" in namespace %q", namespace)
+		if k.Resource != "namespaces" { // the path of a namespace contains its own name, but it is in no namespace
+			resource += fmt.Sprintf(" in namespace %q", namespace)
+		}
 		needed = fmt.Sprintf(", without a namespace or with namespace %q,", namespace)
 	} else if isPartlyCovered {
 		needed = ", without a namespace,"
