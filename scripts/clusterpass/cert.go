@@ -60,10 +60,10 @@ func (a *app) certRevoke() *cobra.Command {
 		Use:   "revoke [SERIAL]",
 		Short: "Revoke a client certificate of the gateway's CA, and end its open streams",
 		Long: `Revoke a client certificate of the gateway's CA. Name its serial number in hexadecimal digits, as printed by
-openssl x509 -serial, or a file with the certificate in PEM or in a kubeconfig.
+openssl x509 -serial or -text, or a file with the certificate in PEM or in a kubeconfig.
 
 A certificate that is a pass also ends with its pass: clusterpass pass revoke.`,
-		Example: `  clusterpass cert revoke 4B:1F:…
+		Example: `  clusterpass cert revoke serial=4B1F…
   clusterpass cert revoke --file lost.kubeconfig --reason "laptop stolen"`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

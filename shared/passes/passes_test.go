@@ -320,6 +320,25 @@ func TestPlainCertificates(t *testing.T) {
 	}
 }
 
+// TestSerialNumbersOfOpenSSL: users revoke a lost certificate by pasting what openssl printed.
+func TestSerialNumbersOfOpenSSL(t *testing.T) {
+	for text, want := range map[string]string{
+		"0A1B2C": "a1b2c", "0a1b2c": "a1b2c", "0x0A1B2C": "a1b2c", "a1b2c": "a1b2c", // digits alone
+		"serial=0A1B2C": "a1b2c", "serial=0A1B2C\n": "a1b2c", // openssl x509 -serial
+		"serial=0x0A1B2C": "a1b2c", "Serial = 0A1B2C": "a1b2c",
+		"0a:1b:2c": "a1b2c", "Serial Number:\n            0a:1b:2c\n": "a1b2c", // openssl x509 -text
+		"        Serial Number: 2587 (0xa1b)": "a1b", "2587 (0xa1b)": "a1b",
+		"": "", "serial=": "", "serial=xyz": "", "serial=-0A": "", "-0A": "", "0": "", ":": "", "serial=0A1B 2C": "",
+		"issuer=0A1B": "", strings.Repeat("f", 41): "",
+	} {
+		got, err := parseSerial(text)
+		if got != want || (err == nil) != (want != "") ||
+			err != nil && !strings.Contains(err.Error(), "openssl x509 -serial") {
+			t.Errorf("%q is read as %q, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
 // While the store is down, callers must stay authenticated for MaxAge, but no longer: passes may be revoked.
 func TestOutage(t *testing.T) {
 	o := newTestGateway(t)

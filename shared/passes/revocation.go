@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"regexp"
 	"strings"
 
 	"github.com/google/uuid"
@@ -19,14 +20,29 @@ import (
 // Revocation names a certificate to revoke. User and Reason may be empty.
 type Revocation struct{ Serial, User, Reason string }
 
-// RevokeCertificate accepts hexadecimal digits with or without colons, and returns the serial number in the format of
-// Serial. A second call for a certificate has no effect.
-func (i *Issuer) RevokeCertificate(ctx context.Context, r Revocation) (string, error) {
-	n, ok := new(big.Int).SetString(strings.ReplaceAll(strings.TrimPrefix(r.Serial, "0x"), ":", ""), 16)
-	if !ok || n.Sign() <= 0 || n.BitLen() > 160 {
-		return "", fmt.Errorf("serial number %q: want hexadecimal digits, as openssl x509 -serial prints them", r.Serial)
+// openSSLSerial matches serial=0A1B of openssl x509 -serial, and "Serial Number: 0a:1b" or "2587 (0xa1b)" of -text. The
+// hexadecimal digits alone match, too.
+var openSSLSerial = regexp.MustCompile(
+	`(?i)^\s*(?:serial\s*=|serial number\s*:)?\s*(?:\d+ \()?(?:0x)?([0-9a-f:]+)\)?\s*$`)
+
+// parseSerial returns a serial number in the format of Serial, from text that openssl prints.
+func parseSerial(text string) (string, error) {
+	if match := openSSLSerial.FindStringSubmatch(text); match != nil {
+		n, ok := new(big.Int).SetString(strings.ReplaceAll(match[1], ":", ""), 16)
+		if ok && n.Sign() > 0 && n.BitLen() <= 160 {
+			return n.Text(16), nil
+		}
 	}
-	serial := n.Text(16)
+	return "", fmt.Errorf("serial number %q: want hexadecimal digits, as openssl x509 -serial prints them", text)
+}
+
+// RevokeCertificate accepts a serial number as openssl prints it, and returns it in the format of Serial. A second call
+// for a certificate has no effect.
+func (i *Issuer) RevokeCertificate(ctx context.Context, r Revocation) (string, error) {
+	serial, err := parseSerial(r.Serial)
+	if err != nil {
+		return "", err
+	}
 	value, err := json.Marshal(&v1alpha1.Revocation{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Revocation"},
 		ObjectMeta: metav1.ObjectMeta{Name: serial, UID: types.UID(uuid.NewString()),
