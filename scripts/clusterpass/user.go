@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -142,6 +143,8 @@ func (u *user) contexts(prefix string, clusters []string) *clientcmdapi.Config {
 	return kc
 }
 
+// reachable returns the names of the clusters that the user may call. A grant may still name a cluster that was
+// removed, so reachable asks which clusters exist.
 func (u *user) reachable(ctx context.Context) ([]string, error) {
 	cfg, err := u.config()
 	if err != nil {
@@ -157,22 +160,44 @@ func (u *user) reachable(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	every, names := proxied(rules.Status.ResourceRules)
-	if every {
-		data, err := client.RESTClient().Get().AbsPath("/apis", access.ClusterGroup, v1alpha1.Version,
-			access.ClusterResource).DoRaw(ctx)
-		var listed v1alpha1.ClusterList
-		if err == nil {
-			err = json.Unmarshal(data, &listed)
-		}
-		if err != nil && !apierrors.IsForbidden(err) { // a caller who may not list clusters may still know their names
-			return nil, err
-		}
-		for i := range listed.Items {
-			names = append(names, listed.Items[i].Name)
-		}
+	all, err := clusterNames(ctx, client)
+	mayList := !apierrors.IsForbidden(err) // a caller who may not list clusters may still know their names
+	if err != nil && mayList {
+		return nil, err
 	}
-	// A limited pass has no rules. Its clusters are checked one by one, as far as their names are known.
+	every, names := proxied(rules.Status.ResourceRules)
+	if every && mayList {
+		return all, nil
+	}
+	names, err = u.addKnown(ctx, client, names)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if !mayList {
+		return existing(ctx, client, names), nil
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(all, name) }), nil
+}
+
+func clusterNames(ctx context.Context, client kubernetes.Interface) (names []string, err error) {
+	data, err := client.Discovery().RESTClient().Get().AbsPath("/apis", access.ClusterGroup, v1alpha1.Version,
+		access.ClusterResource).DoRaw(ctx)
+	var listed v1alpha1.ClusterList
+	if err == nil {
+		err = json.Unmarshal(data, &listed)
+	}
+	for i := range listed.Items {
+		names = append(names, listed.Items[i].Name)
+	}
+	slices.Sort(names)
+	return names, err
+}
+
+// addKnown adds the clusters of the kubeconfig that the user may call. A limited pass has no rules, so its clusters are
+// checked one by one.
+func (u *user) addKnown(ctx context.Context, client kubernetes.Interface, names []string) ([]string, error) {
 	for _, name := range u.known {
 		if slices.Contains(names, name) {
 			continue
@@ -191,8 +216,34 @@ func (u *user) reachable(ctx context.Context) ([]string, error) {
 			names = append(names, name)
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	return names, nil
+}
+
+// existenceTimeout is enough for the gateway to answer that a cluster does not exist. It then calls no cluster.
+const existenceTimeout = 5 * time.Second
+
+// existing calls each cluster and returns those that the gateway knows, whatever they answer.
+func existing(ctx context.Context, client kubernetes.Interface, names []string) []string {
+	exists := make([]bool, len(names))
+	var group errgroup.Group
+	group.SetLimit(16)
+	for i, name := range names {
+		group.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, existenceTimeout)
+			defer cancel()
+			_, err := client.Discovery().RESTClient().Get().AbsPath(kubeconfig.Path(name), "version").DoRaw(ctx)
+			exists[i] = !apierrors.IsNotFound(err)
+			return nil
+		})
+	}
+	_ = group.Wait() // it has no error
+	var out []string
+	for i, name := range names {
+		if exists[i] {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 func proxied(rules []authorizationv1.ResourceRule) (every bool, names []string) {

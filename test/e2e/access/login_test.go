@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -77,6 +78,46 @@ func TestLogin(t *testing.T) {
 	}
 	if out, err := plugin("__complete", "clusterpass", "do"); err != nil || !strings.Contains(out, "doctor") {
 		t.Errorf("%s%v", out, err)
+	}
+}
+
+// TestLoginForgetsRemovedClusters: kubectl must not offer contexts that lead nowhere, neither to administrators nor to
+// users who may not list clusters.
+func TestLoginForgetsRemovedClusters(t *testing.T) {
+	e2e.Register(t, "leaves", e2e.Clusters.Cluster("member2").Kubeconfig())
+	if out, err := e2e.CLI(t, e2e.GrantYAML("leaves", "stays-behind"), "apply", "-f", "-"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	t.Cleanup(func() { _, _ = e2e.CLI(t, e2e.GrantYAML("leaves", "stays-behind"), "delete", "-f", "-") })
+	passes := map[string]string{
+		"an administrator":    e2e.Shared(t).Kubeconfig,
+		"a user with a grant": e2e.WriteFile(t, e2e.CreatePass(t, "stays-behind", "--user", "stays-behind")),
+		"a limited pass": e2e.WriteFile(t, e2e.CreatePass(t, "stays-behind-limited", "--user", "stays-behind",
+			"--cluster", "leaves", "--verb", "get")),
+	}
+	files, dir := map[string]string{}, t.TempDir()
+	login := func(who, pass string, want bool) {
+		t.Helper()
+		waittest.Until(t, fmt.Sprintf("login of %s: context leaves is %v", who, want), func() bool {
+			if _, err := e2e.CLI(t, "", "login", "--pass", pass, "--kubeconfig", files[who]); err != nil {
+				return false
+			}
+			kc, err := clientcmd.LoadFromFile(files[who])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return (kc.Contexts["leaves"] != nil) == want
+		})
+	}
+	for who, pass := range passes {
+		files[who] = filepath.Join(dir, strings.ReplaceAll(who, " ", "-"))
+		login(who, pass, true)
+	}
+	if out, err := e2e.CLI(t, "", "cluster", "remove", "leaves"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	for who := range passes {
+		login(who, files[who], false) // the pass has the context, too
 	}
 }
 
