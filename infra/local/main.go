@@ -8,7 +8,10 @@ import (
 	"os/signal"
 	"syscall"
 
+	"golang.org/x/term"
+
 	"github.com/clusterpass/clusterpass/infra/local/server"
+	"github.com/clusterpass/clusterpass/infra/local/terminal"
 	"github.com/clusterpass/clusterpass/shared/config/flags"
 )
 
@@ -26,6 +29,12 @@ func main() {
 			fmt.Fprintf(os.Stderr, "Shutting down: open requests have %v to end. Press ctrl-C again to exit now.\n",
 				cfg.DrainTimeout)
 		})
-		return server.Run(ctx, cfg, server.Output{Progress: os.Stdout}, func() {})
+		out, ready := server.Output{Progress: os.Stdout}, func() {}
+		if term.IsTerminal(int(os.Stderr.Fd())) {
+			log := terminal.NewLog(os.Stderr)
+			defer log.Release()
+			out.Log, ready = log, log.Release
+		}
+		return server.Run(ctx, cfg, out, ready)
 	})
 }
