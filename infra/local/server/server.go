@@ -55,7 +55,11 @@ func Run(ctx context.Context, cfg *Config, out Output, ready func()) error {
 	if err != nil {
 		return &config.Error{Variable: "CLUSTERPASS_STORE", Problem: err.Error(), Example: "dir:/var/lib/clusterpass"}
 	}
-	clusters, err := registerContexts(ctx, cfg, parts, out.Progress)
+	gateway := ownAddress{ca: ca.server.PEM()}
+	for _, host := range hosts {
+		gateway.hosts = append(gateway.hosts, net.JoinHostPort(host, port))
+	}
+	clusters, err := registerContexts(ctx, cfg, parts, gateway, out.Progress)
 	if err != nil {
 		return err
 	}
@@ -73,7 +77,7 @@ func Run(ctx context.Context, cfg *Config, out Output, ready func()) error {
 	if err := writeKubeconfig(cfg.Kubeconfig, url, ownerName(), ca, clusters); err != nil {
 		return &config.Error{Variable: "CLUSTERPASS_KUBECONFIG", Problem: err.Error(), Example: "clusterpass.kubeconfig"}
 	}
-	printNextCommand(out.Progress, url, cfg.Kubeconfig, clusters.current)
+	printNextCommand(out.Progress, url, cfg.Kubeconfig, clusters)
 	ready() // the listener queues connections until Serve
 
 	srv := cfg.HTTPServer(handler)
@@ -153,9 +157,14 @@ func open(
 	return front, closeAll, nil
 }
 
-func printNextCommand(out io.Writer, url, kubeconfig, cluster string) {
+func printNextCommand(out io.Writer, url, kubeconfig string, clusters registered) {
 	_, _ = fmt.Fprintf(out, "\nThe gateway is at %s\n", url)
-	if cluster == "" {
+	cluster := clusters.current
+	switch {
+	case cluster == "" && clusters.explained:
+		_, _ = io.WriteString(out, "It has no clusters yet.\n\n")
+		return
+	case cluster == "":
 		_, _ = io.WriteString(out, "It has no clusters yet. Stop it and start it with the contexts of a kubeconfig:\n\n"+
 			"  KUBECONFIG=~/.kube/config make up\n\n")
 		return

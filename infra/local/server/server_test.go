@@ -4,9 +4,12 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/waittest"
@@ -31,6 +34,99 @@ func TestBusyPort(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "CLUSTERPASS_LISTEN: ") ||
 		!strings.Contains(err.Error(), "; choose another address with --listen") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// start runs a gateway until the test ends, and returns when it is ready.
+func start(t *testing.T, dir string, configure func(*Config)) (printed string) {
+	t.Helper()
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv("CLUSTERPASS_DATA", dir)
+	cfg := &Config{}
+	if err := config.Load(cfg); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Listen, cfg.TunnelListen, cfg.Kubeconfig = "127.0.0.1:0", "127.0.0.1:0", filepath.Join(dir, "kubeconfig")
+	configure(cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	var progress waittest.Buffer
+	go func() { ended <- Run(ctx, cfg, Output{&progress, io.Discard}, func() { close(ready) }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-ended:
+		ended <- nil
+		t.Fatalf("the gateway ended: %v", err)
+	}
+	return progress.String()
+}
+
+// TestOwnContextsAreLeftOut: a shell whose KUBECONFIG is the gateway's must not make it register itself.
+func TestOwnContextsAreLeftOut(t *testing.T) {
+	dir := t.TempDir()
+	t.Run("first start", func(t *testing.T) { start(t, dir, func(*Config) {}) })
+	printed := start(t, dir, func(cfg *Config) { cfg.Register = filepath.Join(dir, "kubeconfig") })
+	if !strings.Contains(printed, "  clusterpass, fleet: not registered: this gateway itself\n") ||
+		!strings.Contains(printed, "It has no clusters yet.") {
+		t.Error(printed)
+	}
+}
+
+// TestOwnAddress: a context of a gateway whose data was deleted has another CA.
+func TestOwnAddress(t *testing.T) {
+	own := ownAddress{ca: []byte("PEM\n"), hosts: []string{"127.0.0.1:8443", "localhost:8443"}}
+	for _, tt := range []struct {
+		server, ca string
+		want       bool
+	}{
+		{"https://127.0.0.1:8443/clusters/a", "", true}, {"https://localhost:8443", "other", true},
+		{"https://gateway.example.com/fleet", "PEM", true}, {"https://127.0.0.1:6443", "other", false},
+		{"https://127.0.0.1:6443", "", false}, {"%", "", false},
+	} {
+		got := own.has(&clientcmdapi.Cluster{Server: tt.server, CertificateAuthorityData: []byte(tt.ca)})
+		if got != tt.want {
+			t.Errorf("%+v: %v", tt, got)
+		}
+	}
+}
+
+const homeKubeconfig = `{apiVersion: v1, kind: Config, current-context: gke,
+contexts: [{name: gke, context: {cluster: c, user: plugin}}, {name: lab, context: {cluster: c, user: token}},
+  {name: Lab, context: {cluster: c, user: token}}, {name: prod, context: {cluster: c, user: token}}],
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", certificate-authority-data: Q0E=}}],
+users: [{name: token, user: {token: sesame}}, {name: plugin, user: {exec: {apiVersion: client.authentication.k8s.io/v1,
+  command: no-such-plugin, args: [sesame], interactiveMode: Never, installHint: "Install it from example.com."}}}]}`
+
+// TestContextsAreOffered: a new user without KUBECONFIG must see what the gateway would do, and how.
+func TestContextsAreOffered(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	path := filepath.Join(home, ".kube", "config")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(homeKubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	printed := start(t, t.TempDir(), func(*Config) {})
+	for _, want := range []string{
+		"KUBECONFIG is not set, so no context is registered. " + path + " has these contexts:\n",
+		"  gke\n", "  prod\n",
+		"  lab: would not be registered: contexts Lab, lab would all be cluster \"lab\"",
+		"\n  KUBECONFIG=" + path + " make up\n", "It has no clusters yet.\n",
+	} {
+		if !strings.Contains(printed, want) {
+			t.Errorf("%q is missing in:\n%s", want, printed)
+		}
+	}
+	if strings.Contains(printed, "sesame") || strings.Contains(printed, "Stop it and start it") {
+		t.Error(printed)
 	}
 }
 

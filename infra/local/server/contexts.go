@@ -1,0 +1,187 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/homedir"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/registration"
+)
+
+// registered are the clusters in the stores.
+type registered struct {
+	all     []kubeconfig.Context
+	current string // the cluster of the current context; "" if there are no clusters
+	// explained means that the output has what to do about contexts that are not registered.
+	explained bool
+}
+
+// contexts registers the contexts of the user's kubeconfig, and prints what becomes of each.
+type contexts struct {
+	registrar *registration.Registrar
+	out       io.Writer
+	owner     string
+	gateway   ownAddress
+}
+
+// candidate is a context to register. err is why it cannot be registered.
+type candidate struct {
+	registration.Context
+	cluster string // "" if the context's name yields none
+	err     error
+}
+
+// ownAddress recognizes contexts that lead to this gateway.
+type ownAddress struct {
+	ca    []byte   // PEM
+	hosts []string // with ports
+}
+
+func (g ownAddress) has(c *clientcmdapi.Cluster) bool {
+	if len(g.ca) > 0 && bytes.Equal(bytes.TrimSpace(c.CertificateAuthorityData), bytes.TrimSpace(g.ca)) {
+		return true
+	}
+	u, err := url.Parse(c.Server)
+	return err == nil && slices.Contains(g.hosts, u.Host)
+}
+
+// open returns the candidates among the contexts of the kubeconfig files at path, and the names of the other contexts,
+// which lead to this gateway.
+func (c *contexts) open(path string) (candidates []*candidate, own []string, err error) {
+	all, err := registration.Contexts(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	sharing := map[string][]string{} // cluster -> contexts
+	for _, one := range all {
+		if c.isOwn(one) {
+			own = append(own, one.Name)
+			continue
+		}
+		name := registration.ClusterName(one.Name)
+		sharing[name] = append(sharing[name], one.Name)
+		candidates = append(candidates, &candidate{Context: one, cluster: name})
+	}
+	for _, one := range candidates {
+		switch same := sharing[one.cluster]; {
+		case one.Err != nil:
+			one.err = one.Err
+		case one.cluster == "":
+			one.err = fmt.Errorf("its name cannot be made a cluster's name; add it under another one: clusterpass cluster "+
+				"add NAME --context %q", one.Name)
+		case len(same) > 1:
+			one.err = fmt.Errorf("contexts %s would all be cluster %q; add them under other names: clusterpass cluster add "+
+				"NAME --context %q", strings.Join(same, ", "), one.cluster, one.Name)
+		}
+	}
+	return candidates, own, nil
+}
+
+func (c *contexts) isOwn(one registration.Context) bool {
+	if one.Err != nil {
+		return false
+	}
+	kc, err := clientcmd.Load(one.Kubeconfig.Reveal())
+	if err != nil || kc.Contexts[kc.CurrentContext] == nil {
+		return false // the registration reports it
+	}
+	cluster := kc.Clusters[kc.Contexts[kc.CurrentContext].Cluster]
+	return cluster != nil && c.gateway.has(cluster)
+}
+
+// register registers all contexts of the kubeconfig files at path. It returns each context's namespace by cluster, and
+// the cluster of the current context.
+func (c *contexts) register(ctx context.Context, path string) (
+	namespaces map[string]string, current string, err error,
+) {
+	candidates, own, err := c.open(path)
+	if err != nil {
+		return nil, "", fmt.Errorf("read %s: %w", path, err)
+	}
+	_, _ = fmt.Fprintf(c.out, "Registering the contexts of %s:\n", path)
+	if len(own) > 0 {
+		_, _ = fmt.Fprintf(c.out, "  %s: not registered: this gateway itself\n", strings.Join(own, ", "))
+	}
+	results := make([]*registration.Result, len(candidates))
+	var group errgroup.Group
+	group.SetLimit(8) // a cluster that does not respond delays no other
+	for i, one := range candidates {
+		if one.err == nil {
+			group.Go(func() error {
+				results[i], one.err = c.registerOne(ctx, one)
+				return nil
+			})
+		}
+	}
+	_ = group.Wait() // errors are in candidates
+	namespaces = map[string]string{}
+	for i, one := range candidates {
+		if one.err != nil {
+			_, _ = fmt.Fprintf(c.out, "  %s: not registered: %v\n", one.Name, one.err)
+			continue
+		}
+		c.printRegistered(one.Name, results[i])
+		namespaces[one.cluster] = one.Namespace
+		if one.Current {
+			current = one.cluster
+		}
+	}
+	return namespaces, current, nil
+}
+
+func (c *contexts) registerOne(ctx context.Context, one *candidate) (*registration.Result, error) {
+	return c.registrar.Register(ctx, registration.Request{
+		Name: one.cluster, Kubeconfig: one.Kubeconfig, DirectUsers: []string{c.owner}, Replace: true, SameServer: true,
+	})
+}
+
+func (c *contexts) printRegistered(context string, res *registration.Result) {
+	name := res.Cluster.Name
+	if name != context {
+		name = context + " -> " + name
+	}
+	if res.Changed {
+		_, _ = fmt.Fprintf(c.out, "  %s: registered, Kubernetes %s", name, res.Cluster.Status.KubernetesVersion)
+	} else {
+		_, _ = fmt.Fprintf(c.out, "  %s: registered already", name)
+	}
+	if res.Cluster.Mode() == v1alpha1.Direct {
+		_, _ = fmt.Fprintf(c.out,
+			"; its credential may not impersonate, so all requests use it, and only %s may call",
+			strings.Join(res.Cluster.Spec.DirectUsers, ", "))
+	}
+	_, _ = fmt.Fprintln(c.out)
+}
+
+// offer prints which contexts of kubectl's default kubeconfig would be registered, and the command that registers them.
+// It calls no cluster. It returns false if there are no contexts.
+func (c *contexts) offer() bool {
+	path := filepath.Join(homedir.HomeDir(), ".kube", "config")
+	candidates, _, err := c.open(path)
+	if err != nil || len(candidates) == 0 {
+		return false // if the file is broken, kubectl explains it
+	}
+	_, _ = fmt.Fprintf(c.out, "KUBECONFIG is not set, so no context is registered. %s has these contexts:\n", path)
+	for _, one := range candidates {
+		switch {
+		case one.err != nil:
+			_, _ = fmt.Fprintf(c.out, "  %s: would not be registered: %v\n", one.Name, one.err)
+		default:
+			_, _ = fmt.Fprintf(c.out, "  %s\n", one.Name)
+		}
+	}
+	_, _ = fmt.Fprintf(c.out, "To register them, stop the gateway and start it with:\n\n  KUBECONFIG=%s make up\n", path)
+	return true
+}
