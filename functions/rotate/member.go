@@ -24,7 +24,7 @@ func (r *rotation) member(ctx context.Context, v *version) (*cluster.Member, err
 	if err != nil {
 		return nil, err
 	}
-	kc, err := cluster.Validate(c, v.value.Reveal(), time.Now())
+	kc, err := cluster.Validate(c, v.value.Reveal(), nil, time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -184,7 +184,7 @@ func (r *rotation) create(ctx context.Context) error {
 		return err
 	}
 	made := &version{value: value, binary: old.binary}
-	if _, err := cluster.Validate(m.Cluster, value.Reveal(), time.Now()); err != nil {
+	if _, err := cluster.Validate(m.Cluster, value.Reveal(), nil, time.Now()); err != nil {
 		return fmt.Errorf("the member gives a token that cannot be used: %w", err)
 	}
 	r.Log.InfoContext(ctx, "token minted", "secret", r.secret.name, "account", token.account, "expires", token.expires)

@@ -44,7 +44,8 @@ type Env struct {
 	CloudWatch    string         `envconfig:"CLUSTERPASS_CLOUDWATCH_NAMESPACE" desc:"Namespace of CloudWatch metrics. They are logged in CloudWatch's embedded metric format: by the bridge every minute, by functions for each request." example:"Clusterpass/prod"`
 }
 
-// Parts are the parts of a gateway that need no connection to a member cluster. They are immutable.
+// Parts are the parts of a gateway that need no connection to a member cluster. They are immutable, except for Plugins
+// before the first use.
 type Parts struct {
 	Env       Env
 	Stores    *stores.Stores
@@ -53,6 +54,7 @@ type Parts struct {
 	Log       *slog.Logger
 	Verifier  *passes.Verifier
 	Access    *access.Authorizer
+	Plugins   cluster.Plugins // only of the local program
 }
 
 // maxRevisionAge is how long one read of the revision validates what a process has read of a remote store. It is less
@@ -108,7 +110,7 @@ func (p *Parts) NewMembers(t cluster.Tunnel) *cluster.Members {
 	}
 	return cluster.NewMembers(cluster.Config{
 		Objects: p.Objects, Secrets: p.Stores.Secrets, Freshness: p.Freshness, Log: p.Log,
-		Policy: p.DialPolicy(t),
+		Policy: p.DialPolicy(t), Plugins: p.Plugins,
 	})
 }
 

@@ -62,6 +62,7 @@ type Config struct {
 	Policy    DialPolicy
 	Log       *slog.Logger // nil means slog.Default()
 	Tokens    Tokens       // for members on EKS; nil means an eks.Source
+	Plugins   Plugins      // optional
 	// MaxMembers bounds the cache. 0 means 512. Members beyond it only cost new connections.
 	MaxMembers int
 	Now        func() time.Time // nil means time.Now
@@ -192,6 +193,11 @@ func (m *Members) Renew(ctx context.Context, old *Member, sent http.Header) (*Me
 			return old, nil
 		}
 		return nil, nil
+	case err == nil && sec.Version == old.secretVersion && old.Credential.Plugin != nil:
+		if !isProbe(ctx) && old.Credential.Plugin.Renew(ctx, strings.TrimPrefix(sent.Get("Authorization"), "Bearer ")) {
+			return old, nil
+		}
+		return nil, nil
 	case err != nil || sec.Version == old.secretVersion:
 		return nil, err
 	}
@@ -218,7 +224,7 @@ func (m *Members) Call(ctx context.Context, member *Member, method, path string,
 }
 
 func (m *Members) build(c *v1alpha1.Cluster, revision uint64, sec *secrets.Secret) (*Member, error) {
-	kc, err := Validate(c, sec.Value.Reveal(), m.cfg.Now())
+	kc, err := Validate(c, sec.Value.Reveal(), m.cfg.Plugins.find(c, sec.Value), m.cfg.Now())
 	if err != nil {
 		return nil, misconfigured(c.Name, err.Error(), err)
 	}
@@ -236,11 +242,19 @@ func (m *Members) build(c *v1alpha1.Cluster, revision uint64, sec *secrets.Secre
 	return member, nil
 }
 
-// Validate parses a cluster's kubeconfig and checks it against the object. Errors contain no secret.
-func Validate(c *v1alpha1.Cluster, data []byte, now time.Time) (*kubeconfig.Config, error) {
+// Validate parses a cluster's kubeconfig and checks it against the object. plugin, if not nil, is the credential of a
+// kubeconfig without one. Errors contain no secret.
+func Validate(c *v1alpha1.Cluster, data []byte, plugin kubeconfig.Plugin, now time.Time) (*kubeconfig.Config, error) {
 	kc, err := kubeconfig.Parse(data, kubeconfig.Options{AllowInsecure: c.Spec.InsecureSkipTLSVerification})
 	if err != nil {
 		return nil, err
+	}
+	if plugin != nil {
+		if c.Mode() != v1alpha1.Direct {
+			return nil, fmt.Errorf("a credential plugin serves only clusters of identity direct, and this one has identity %s; "+
+				"remove it first: clusterpass cluster remove %s", c.Mode(), c.Name)
+		}
+		kc.Credential.Plugin = plugin
 	}
 	if c.Spec.ProxyURL != "" {
 		if kc.ProxyURL, err = kubeconfig.ParseProxyURL(c.Spec.ProxyURL); err != nil {
@@ -259,7 +273,8 @@ func Validate(c *v1alpha1.Cluster, data []byte, now time.Time) (*kubeconfig.Conf
 	switch c.Mode() {
 	case v1alpha1.Impersonate, v1alpha1.Direct:
 		if kc.Credential.Empty() {
-			return nil, fmt.Errorf("identity %s needs a credential, and its kubeconfig has none", c.Mode())
+			return nil, fmt.Errorf("identity %s needs a credential, and its kubeconfig has none; if make up registered it with "+
+				"a credential plugin, start make up with that KUBECONFIG again", c.Mode())
 		}
 	case v1alpha1.Passthrough:
 	default:

@@ -42,6 +42,14 @@ func (m *Member) Authorize(ctx context.Context, h http.Header) error {
 			return m.tokenError(ctx, err)
 		}
 		h.Set("Authorization", "Bearer "+token)
+	case c.Plugin != nil:
+		token, err := m.pluginToken(ctx)
+		if err != nil {
+			return err
+		}
+		if token != "" {
+			h.Set("Authorization", "Bearer "+token)
+		}
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"crypto/tls"
 	"net/http"
 	"net/url"
 	"time"
@@ -45,7 +44,7 @@ type Member struct {
 	revision      uint64 // the Cluster object's
 	secretVersion string
 	dialer        *dialer
-	transports    [4]*http.Transport
+	pools         [4]pool
 }
 
 // NewMember returns a Member outside of any cache. The caller closes it. If tokens is nil, it uses its own eks.Source.
@@ -73,7 +72,7 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	if c.Mode() == v1alpha1.Passthrough {
 		t.TLSClientConfig.Certificates = nil // never send the gateway's certificate with the caller's token
 	}
-	t.TLSClientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(16)
+	t.TLSClientConfig.ClientSessionCache = newSessionCache()
 	switch {
 	case c.Spec.SyncMode == v1alpha1.Pull:
 		// The tunnel port authenticates itself as the gateway's own. It may be on this machine.
@@ -98,11 +97,17 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	if isSilent(c) {
 		breaker.Suspect()
 	}
+	pools := [4]pool{t, streams, merged, up}
+	if plugin := kc.Credential.Plugin; plugin != nil {
+		for i, t := range []*http.Transport{t, streams, merged, up} {
+			pools[i] = newPluginPool(plugin, t)
+		}
+	}
 	guard := func(next http.RoundTripper) http.RoundTripper { return &guardedTransport{c.Name, breaker, next} }
 	return &Member{
-		Cluster: c, Server: kc.Server, Credential: kc.Credential, REST: guard(t), Streams: guard(streams),
-		Merged: guard(merged), Upgrade: guard(up),
-		tokens: tokens, dialer: d, transports: [4]*http.Transport{t, streams, merged, up},
+		Cluster: c, Server: kc.Server, Credential: kc.Credential, REST: guard(pools[0]), Streams: guard(pools[1]),
+		Merged: guard(pools[2]), Upgrade: guard(pools[3]),
+		tokens: tokens, dialer: d, pools: pools,
 	}
 }
 
@@ -112,7 +117,7 @@ func (m *Member) hasVersions(revision uint64, secretVersion string) bool {
 
 // Close closes idle connections. Requests in flight continue, and their connections close after idleTimeout.
 func (m *Member) Close() {
-	for _, t := range m.transports {
-		t.CloseIdleConnections()
+	for _, p := range m.pools {
+		p.CloseIdleConnections()
 	}
 }

@@ -37,7 +37,7 @@ clusters: [{name: c, cluster: {server: "https://x:6443", insecure-skip-tls-verif
 		t.Run(tt.name, func(t *testing.T) {
 			c := &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{SyncMode: tt.mode, ProxyURL: tt.proxy,
 				InsecureSkipTLSVerification: true, Identity: v1alpha1.Direct}}
-			_, err := Validate(c, []byte(tt.kubeconfig), time.Now())
+			_, err := Validate(c, []byte(tt.kubeconfig), nil, time.Now())
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}

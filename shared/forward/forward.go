@@ -177,6 +177,10 @@ func isProxied(res route.Resource) bool {
 // credentialRefused is no 401, because that would make clients discard their own credentials, which are valid.
 func credentialRefused(c *Call) error {
 	name := c.Member.Cluster.Name
+	if c.Member.Credential.Plugin != nil {
+		return status.New(status.CredentialRefused, name,
+			"cluster %q refuses the credential of its plugin, also after another run; sign in again as for kubectl", name)
+	}
 	return status.New(status.CredentialRefused, name,
 		"cluster %q refuses the gateway's credential; its administrator must register it again", name)
 }

@@ -141,8 +141,10 @@ func (p *Prober) probeVersion(ctx context.Context, name string) (version string,
 		err = p.Members.Call(ctx, m, http.MethodGet, "/version", nil, &v)
 		version = v.GitVersion
 		var answered *cluster.CallError
-		if m.Cluster.Mode() == v1alpha1.Passthrough && errors.As(err, &answered) && answered.Code == http.StatusUnauthorized {
-			err = nil // reachable; only callers have a credential
+		// The member is reachable if only callers have a credential, or if only their requests run the plugin that renews it.
+		lacksCredential := m.Cluster.Mode() == v1alpha1.Passthrough || m.Credential.Plugin != nil
+		if lacksCredential && errors.As(err, &answered) && answered.Code == http.StatusUnauthorized {
+			err = nil
 		}
 	}
 	if err == nil {

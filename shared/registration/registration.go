@@ -43,7 +43,10 @@ type Request struct {
 	Name       string
 	Kubeconfig secrets.Value // its current context; without references to files
 	// Identity is the identity mode. Empty means impersonate if the credential has the rights, and otherwise direct.
-	Identity    v1alpha1.Identity
+	Identity v1alpha1.Identity
+	// Plugin, if not nil, is the credential plugin of a kubeconfig without a credential. It needs identity direct. It is
+	// never stored.
+	Plugin      kubeconfig.Plugin
 	DirectUsers []string          // users that may call if the mode is direct; empty keeps those of the replaced cluster
 	Labels      map[string]string // nil keeps those of the replaced cluster
 	Insecure    bool              // allow insecure-skip-tls-verify
@@ -88,7 +91,7 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 	if errs := validation.ValidateLabels(req.Labels, field.NewPath("labels")); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
-	kc, err := Validate(c, req.Kubeconfig)
+	kc, err := req.validate(c)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +109,7 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 	if mode == v1alpha1.Pull {
 		c.Spec.SyncMode, c.Spec.ProxyURL = v1alpha1.Push, "" // only the gateway may use the tunnel
 	}
-	if kc, err = Validate(c, req.Kubeconfig); err != nil {
+	if kc, err = req.validate(c); err != nil {
 		return nil, err
 	}
 	if c.Mode() == v1alpha1.Direct {
@@ -122,7 +125,7 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 			"callers with --direct-user, or * for all")
 	}
 	c.Spec.SyncMode, c.Spec.ProxyURL = mode, proxy
-	if _, err := Validate(c, req.Kubeconfig); err != nil {
+	if _, err := req.validate(c); err != nil {
 		return nil, err
 	}
 	changed, err := r.store(ctx, c, before, req)
@@ -159,8 +162,12 @@ func (r *Registrar) readCluster(ctx context.Context, name string) (*v1alpha1.Clu
 
 // Validate is cluster.Validate for a new kubeconfig: its token must not have expired. A stored token may have.
 func Validate(c *v1alpha1.Cluster, value secrets.Value) (*kubeconfig.Config, error) {
+	return (&Request{Kubeconfig: value}).validate(c)
+}
+
+func (req *Request) validate(c *v1alpha1.Cluster) (*kubeconfig.Config, error) {
 	now := time.Now()
-	kc, err := cluster.Validate(c, value.Reveal(), now)
+	kc, err := cluster.Validate(c, req.Kubeconfig.Reveal(), req.Plugin, now)
 	if err != nil {
 		return nil, err
 	}

@@ -51,11 +51,13 @@ type Credential struct {
 	Expires     time.Time
 	// EKS, if not nil, specifies a token of AWS.
 	EKS *eks.Spec
+	// Plugin, if not nil, returns the credential. Parse never sets it.
+	Plugin Plugin
 }
 
 // Empty reports whether there is no credential.
 func (c Credential) Empty() bool {
-	return c.Token == "" && c.Username == "" && !c.Certificate && c.EKS == nil
+	return c.Token == "" && c.Username == "" && !c.Certificate && c.EKS == nil && c.Plugin == nil
 }
 
 // TokenExpires returns the expiry of a JWT. It returns zero for tokens whose expiry only the member knows.
