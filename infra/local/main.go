@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/clusterpass/clusterpass/infra/local/plugin"
 	"github.com/clusterpass/clusterpass/infra/local/server"
 	"github.com/clusterpass/clusterpass/infra/local/terminal"
 	"github.com/clusterpass/clusterpass/shared/config/flags"
@@ -17,9 +18,10 @@ import (
 
 const about = `Clusterpass on one machine: one process that serves HTTPS.
 It registers the contexts of KUBECONFIG as clusters, writes clusterpass.kubeconfig into the current directory, and
-prints the next command to type.`
+prints the next command to type. It runs the credential plugins of these contexts, as kubectl does.`
 
 func main() {
+	plugin.Main()
 	cfg := &server.Config{}
 	flags.Main(about, cfg, func() error {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterpass/clusterpass/infra/local/plugin"
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
@@ -36,6 +37,7 @@ var options = cluster.Options{Clusters: []string{"member1", "member2"},
 // Main runs the tests of an area on Clusters and exits. Call it from TestMain. It also checks the end of the shared
 // gateway, its audit log, and the output for secrets.
 func Main(m *testing.M) {
+	plugin.Main() // gateways run credential plugins below this program
 	slog.SetDefault(slog.New(slog.NewTextHandler(Printed, nil)))
 	code := cluster.Main(m, options, func(s *cluster.Set) {
 		Clusters = s

@@ -160,8 +160,9 @@ func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 	banned := []string{
 		"k8s.io/client-go/kubernetes", "k8s.io/client-go/kubernetes/scheme", "k8s.io/apiserver", "k8s.io/api/core/v1",
 		"github.com/aws/aws-sdk-go-v2/config", module + "shared/control",
-		"github.com/aws/aws-sdk-go-v2/service/kms", // functions sign no passes
-		"github.com/spf13/pflag",                   // functions have no flags
+		"github.com/aws/aws-sdk-go-v2/service/kms",         // functions sign no passes
+		"k8s.io/client-go/plugin", "k8s.io/client-go/rest", // functions run no credential plugins
+		"github.com/spf13/pflag", // functions have no flags
 		// These packages initialize all types of a service before main. That costs a tenth of a start and half a megabyte.
 		"github.com/aws/aws-sdk-go-v2/service/dynamodb/schemas",
 		"github.com/aws/aws-sdk-go-v2/service/secretsmanager/schemas",
@@ -174,6 +175,35 @@ func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 				if p.ImportPath == b || strings.HasPrefix(p.ImportPath, b+"/") {
 					t.Errorf("%s links %s", fn, p.ImportPath)
 				}
+			}
+		}
+	}
+}
+
+// TestOnlyLocalProgramRunsPlugins: a kubeconfig in a store must not make a program run. Only these packages may convert
+// a kubeconfig to a client of client-go, which runs its plugin. functions/control and the bridge link that code with
+// k8s.io/apiserver, and do not use it.
+func TestOnlyLocalProgramRunsPlugins(t *testing.T) {
+	const runner = module + "infra/local/plugin"
+	clients := map[string]string{ // packages that import client-go's clients, with the reason
+		module + "shared/control":                "an empty configuration of the library API server",
+		module + "websocket-bridge/agent/server": "the service account of the agent's own pod",
+	}
+	for _, p := range list(t, "./shared/...", "./functions/...", "./websocket-bridge/...") {
+		for _, imp := range p.Imports {
+			isClient := imp == "k8s.io/client-go/rest" || imp == "k8s.io/client-go/kubernetes" ||
+				strings.HasPrefix(imp, "k8s.io/client-go/plugin")
+			if isClient && clients[p.ImportPath] == "" {
+				t.Errorf("%s imports %s", p.ImportPath, imp)
+			}
+		}
+	}
+	for _, program := range []string{
+		"./functions/...", "./websocket-bridge/...", "./scripts/...", "./infra/local/lambda/...",
+	} {
+		for _, p := range list(t, "-deps", program) {
+			if p.ImportPath == runner {
+				t.Errorf("%s links %s", program, runner)
 			}
 		}
 	}

@@ -32,7 +32,7 @@ type Config struct {
 	Functions      Mode           `envconfig:"CLUSTERPASS_FUNCTIONS" default:"inline" desc:"How requests are served: inline (all in this process) or process (small ones by functions in processes of their own, as on Lambda)." example:"process"`
 	FunctionsDir   string         `envconfig:"CLUSTERPASS_FUNCTIONS_DIR" desc:"Directory with NAME/bootstrap of each function. Default: functions beside this program." example:"dist/local/functions"`
 	Kubeconfig     string         `envconfig:"CLUSTERPASS_KUBECONFIG" default:"clusterpass.kubeconfig" desc:"Path of the kubeconfig that is written for the gateway's owner." example:"pass.kubeconfig"`
-	Register       string         `envconfig:"CLUSTERPASS_REGISTER" desc:"Kubeconfig files whose contexts are registered at the start, in the format of KUBECONFIG. Default: KUBECONFIG." example:"/home/me/.kube/config"`
+	Register       string         `envconfig:"CLUSTERPASS_REGISTER" desc:"Kubeconfig files whose contexts are registered at the start, in the format of KUBECONFIG. Their credential plugins run, as for kubectl. Default: KUBECONFIG." example:"/home/me/.kube/config"`
 	RefuseLoopback bool           `envconfig:"CLUSTERPASS_REFUSE_LOOPBACK" default:"false" desc:"Refuse member clusters with loopback addresses. Set it if other people than this machine's owner register clusters." example:"true"`
 	DrainTimeout   time.Duration  `envconfig:"CLUSTERPASS_DRAIN_TIMEOUT" default:"10s" min:"0s" desc:"How long open requests may continue after ctrl-C." example:"1m"`
 }

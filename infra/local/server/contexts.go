@@ -3,43 +3,55 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/homedir"
 
+	"github.com/clusterpass/clusterpass/infra/local/plugin"
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/registration"
+	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
 // registered are the clusters in the stores.
 type registered struct {
 	all     []kubeconfig.Context
-	current string // the cluster of the current context; "" if there are no clusters
+	current string          // the cluster of the current context; "" if there are no clusters
+	plugins cluster.Plugins // the credential plugins of contexts
 	// explained means that the output has what to do about contexts that are not registered.
 	explained bool
 }
 
 // contexts registers the contexts of the user's kubeconfig, and prints what becomes of each.
 type contexts struct {
-	registrar *registration.Registrar
-	out       io.Writer
-	owner     string
-	gateway   ownAddress
+	registrar  *registration.Registrar
+	out        io.Writer
+	owner      string
+	mayPlugins bool // run credential plugins
+	gateway    ownAddress
+
+	plugins    cluster.Plugins
+	pluginTurn sync.Mutex // people sign in to one cluster after the other
 }
 
 // candidate is a context to register. err is why it cannot be registered.
 type candidate struct {
 	registration.Context
-	cluster string // "" if the context's name yields none
+	cluster string        // "" if the context's name yields none
+	stored  secrets.Value // its kubeconfig without the definition of a plugin
+	plugin  *plugin.Plugin
 	err     error
 }
 
@@ -84,6 +96,12 @@ func (c *contexts) open(path string) (candidates []*candidate, own []string, err
 		case len(same) > 1:
 			one.err = fmt.Errorf("contexts %s would all be cluster %q; add them under other names: clusterpass cluster add "+
 				"NAME --context %q", strings.Join(same, ", "), one.cluster, one.Name)
+		default:
+			one.plugin, one.stored, one.err = plugin.Open(one.Kubeconfig, plugin.Options{})
+		}
+		if one.plugin != nil && !c.mayPlugins {
+			one.err = fmt.Errorf("functions in processes of their own run no credential plugin such as %q; start the gateway "+
+				"with --functions=inline", one.plugin.Name())
 		}
 	}
 	return candidates, own, nil
@@ -114,10 +132,22 @@ func (c *contexts) register(ctx context.Context, path string) (
 	if len(own) > 0 {
 		_, _ = fmt.Fprintf(c.out, "  %s: not registered: this gateway itself\n", strings.Join(own, ", "))
 	}
+	for _, one := range candidates {
+		if one.plugin == nil || one.err != nil {
+			continue
+		}
+		_, _ = fmt.Fprintf(c.out, "  %s: runs the credential plugin %q\n", one.Name, one.plugin.Name())
+		// Requests use it if the cluster was registered with it before, even if it fails now.
+		c.plugins[one.cluster] = cluster.Plugin{Plugin: one.plugin, Kubeconfig: one.stored}
+	}
 	results := make([]*registration.Result, len(candidates))
-	var group errgroup.Group
-	group.SetLimit(8) // a cluster that does not respond delays no other
+	var direct, plugins errgroup.Group
+	direct.SetLimit(8) // a cluster that does not respond delays no other
 	for i, one := range candidates {
+		group := &direct
+		if one.plugin != nil {
+			group = &plugins // these wait for people
+		}
 		if one.err == nil {
 			group.Go(func() error {
 				results[i], one.err = c.registerOne(ctx, one)
@@ -125,7 +155,7 @@ func (c *contexts) register(ctx context.Context, path string) (
 			})
 		}
 	}
-	_ = group.Wait() // errors are in candidates
+	_, _ = direct.Wait(), plugins.Wait() // errors are in candidates
 	namespaces = map[string]string{}
 	for i, one := range candidates {
 		if one.err != nil {
@@ -142,9 +172,31 @@ func (c *contexts) register(ctx context.Context, path string) (
 }
 
 func (c *contexts) registerOne(ctx context.Context, one *candidate) (*registration.Result, error) {
-	return c.registrar.Register(ctx, registration.Request{
-		Name: one.cluster, Kubeconfig: one.Kubeconfig, DirectUsers: []string{c.owner}, Replace: true, SameServer: true,
-	})
+	req := registration.Request{
+		Name: one.cluster, Kubeconfig: one.stored, DirectUsers: []string{c.owner}, Replace: true, SameServer: true,
+	}
+	if one.plugin != nil {
+		if err := c.runPlugin(ctx, one.plugin); err != nil {
+			return nil, err
+		}
+		req.Identity, req.Plugin = v1alpha1.Direct, one.plugin
+	}
+	return c.registrar.Register(ctx, req)
+}
+
+// runPlugin runs the plugin before the registration, whose deadline is too short for a person.
+func (c *contexts) runPlugin(ctx context.Context, p *plugin.Plugin) error {
+	c.pluginTurn.Lock()
+	defer c.pluginTurn.Unlock()
+	switch _, err := p.Credential(ctx); {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("its credential plugin %q still runs; sign in, and start the gateway again", p.Name())
+	case errors.Is(err, plugin.ErrMissing) && p.InstallHint() != "":
+		return fmt.Errorf("its credential plugin %q failed: %w\n%s", p.Name(), err, p.InstallHint())
+	case err != nil:
+		return fmt.Errorf("its credential plugin %q failed: %w", p.Name(), err)
+	}
+	return nil
 }
 
 func (c *contexts) printRegistered(context string, res *registration.Result) {
@@ -157,16 +209,19 @@ func (c *contexts) printRegistered(context string, res *registration.Result) {
 	} else {
 		_, _ = fmt.Fprintf(c.out, "  %s: registered already", name)
 	}
-	if res.Cluster.Mode() == v1alpha1.Direct {
+	users := strings.Join(res.Cluster.Spec.DirectUsers, ", ")
+	switch isDirect := res.Cluster.Mode() == v1alpha1.Direct; {
+	case isDirect && c.plugins[res.Cluster.Name].Plugin != nil:
+		_, _ = fmt.Fprintf(c.out, "; all requests use the credential of its plugin, and only %s may call", users)
+	case isDirect:
 		_, _ = fmt.Fprintf(c.out,
-			"; its credential may not impersonate, so all requests use it, and only %s may call",
-			strings.Join(res.Cluster.Spec.DirectUsers, ", "))
+			"; its credential may not impersonate, so all requests use it, and only %s may call", users)
 	}
 	_, _ = fmt.Fprintln(c.out)
 }
 
 // offer prints which contexts of kubectl's default kubeconfig would be registered, and the command that registers them.
-// It calls no cluster. It returns false if there are no contexts.
+// It runs no plugin and calls no cluster. It returns false if there are no contexts.
 func (c *contexts) offer() bool {
 	path := filepath.Join(homedir.HomeDir(), ".kube", "config")
 	candidates, _, err := c.open(path)
@@ -178,6 +233,8 @@ func (c *contexts) offer() bool {
 		switch {
 		case one.err != nil:
 			_, _ = fmt.Fprintf(c.out, "  %s: would not be registered: %v\n", one.Name, one.err)
+		case one.plugin != nil:
+			_, _ = fmt.Fprintf(c.out, "  %s, with the credential plugin %q\n", one.Name, one.plugin.Name())
 		default:
 			_, _ = fmt.Fprintf(c.out, "  %s\n", one.Name)
 		}

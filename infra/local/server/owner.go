@@ -10,6 +10,7 @@ import (
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 
 	"github.com/clusterpass/clusterpass/shared/assembly"
+	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/registration"
 )
@@ -29,9 +30,9 @@ func registerContexts(ctx context.Context, cfg *Config, p *assembly.Parts, gatew
 		registrar: &registration.Registrar{
 			Secrets: p.Stores.Secrets, Objects: p.Stores.Objects, Policy: p.DialPolicy(nil),
 		},
-		out: out, owner: ownerName(), gateway: gateway,
+		out: out, owner: ownerName(), mayPlugins: cfg.Functions != Process, gateway: gateway, plugins: cluster.Plugins{},
 	}
-	var clusters registered
+	clusters := registered{plugins: c.plugins}
 	var namespaces map[string]string
 	if cfg.Register == "" {
 		clusters.explained = c.offer()

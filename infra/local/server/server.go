@@ -63,6 +63,7 @@ func Run(ctx context.Context, cfg *Config, out Output, ready func()) error {
 	if err != nil {
 		return err
 	}
+	parts.Plugins = clusters.plugins
 	b := bridge.New(cfg.Limits)
 	handler, closeHandler, err := open(ctx, cfg, parts, b, ca, out.Log)
 	if err != nil {

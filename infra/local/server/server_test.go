@@ -96,7 +96,7 @@ func TestOwnAddress(t *testing.T) {
 	}
 }
 
-const homeKubeconfig = `{apiVersion: v1, kind: Config, current-context: gke,
+const pluginKubeconfig = `{apiVersion: v1, kind: Config, current-context: gke,
 contexts: [{name: gke, context: {cluster: c, user: plugin}}, {name: lab, context: {cluster: c, user: token}},
   {name: Lab, context: {cluster: c, user: token}}, {name: prod, context: {cluster: c, user: token}}],
 clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", certificate-authority-data: Q0E=}}],
@@ -111,13 +111,13 @@ func TestContextsAreOffered(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(homeKubeconfig), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(pluginKubeconfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	printed := start(t, t.TempDir(), func(*Config) {})
 	for _, want := range []string{
 		"KUBECONFIG is not set, so no context is registered. " + path + " has these contexts:\n",
-		"  gke\n", "  prod\n",
+		"  gke, with the credential plugin \"no-such-plugin\"\n", "  prod\n",
 		"  lab: would not be registered: contexts Lab, lab would all be cluster \"lab\"",
 		"\n  KUBECONFIG=" + path + " make up\n", "It has no clusters yet.\n",
 	} {
@@ -127,6 +127,32 @@ func TestContextsAreOffered(t *testing.T) {
 	}
 	if strings.Contains(printed, "sesame") || strings.Contains(printed, "Stop it and start it") {
 		t.Error(printed)
+	}
+}
+
+// TestPluginIsNamed: users must see which program the gateway runs, but not its arguments. Functions run none.
+func TestPluginIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(path, []byte(pluginKubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for mode, want := range map[Mode]string{
+		Inline: "  gke: runs the credential plugin \"no-such-plugin\"\n" +
+			"  Lab: not registered: contexts Lab, lab would all be cluster \"lab\"; add them under other names: clusterpass " +
+			"cluster add NAME --context \"Lab\"\n" +
+			"  gke: not registered: its credential plugin \"no-such-plugin\" failed: its program cannot be started: it is " +
+			"missing, or not in the PATH of the gateway\nInstall it from example.com.\n",
+		Process: "  gke: not registered: functions in processes of their own run no credential plugin such as " +
+			"\"no-such-plugin\"; start the gateway with --functions=inline\n",
+	} {
+		t.Run(string(mode), func(t *testing.T) {
+			printed := start(t, t.TempDir(), func(cfg *Config) {
+				cfg.Register, cfg.Functions, cfg.FunctionsDir = path, mode, "../../../dist/local/functions"
+			})
+			if !strings.Contains(printed, want) || strings.Contains(printed, "sesame") {
+				t.Errorf("%q is missing in:\n%s", want, printed)
+			}
+		})
 	}
 }
 
