@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -24,6 +25,8 @@ import (
 	"time"
 
 	"github.com/kelseyhightower/envconfig"
+
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 // Prefix begins the name of every variable.
@@ -150,20 +153,27 @@ func reason(e *envconfig.ParseError) string {
 	return e.Err.Error()
 }
 
-// Main runs a program without flags: it prints help, or loads cfg from the environment and calls run. It exits with 2
-// for an argument or a bad variable, 1 if run fails.
+// Main runs a program without flags: it prints help or the version, or loads cfg from the environment and calls run. It
+// exits with 2 for an argument or a bad variable, 1 if run fails.
 func Main(about string, cfg any, run func() error) {
 	os.Exit(ExitCode(os.Stderr, cfg, func() (done bool, err error) {
 		if len(os.Args) == 1 {
 			return false, nil
 		}
-		if !slices.Contains([]string{"-h", "-help", "--help", "help"}, os.Args[1]) {
-			return false, fmt.Errorf("argument %q is refused: the program has no flags; see --help", os.Args[1])
+		switch {
+		case os.Args[1] == "--version":
+			PrintVersion(os.Stdout)
+			return true, nil
+		case slices.Contains([]string{"-h", "-help", "--help", "help"}, os.Args[1]):
+			Help(os.Stdout, about, cfg, func(Field) string { return "" })
+			return true, nil
 		}
-		Help(os.Stdout, about, cfg, func(Field) string { return "" })
-		return true, nil
+		return false, fmt.Errorf("argument %q is refused: the program has no flags; see --help", os.Args[1])
 	}, run))
 }
+
+// PrintVersion prints the name of the program and its build.
+func PrintVersion(w io.Writer) { _, _ = fmt.Fprintln(w, filepath.Base(os.Args[0]), version.Get()) }
 
 // ExitCode parses arguments, loads cfg from the environment and calls run. It returns the exit code of the program,
 // and writes errors to errOut. After parse returns done, it returns 0.
@@ -207,6 +217,7 @@ func Help(w io.Writer, about string, cfg any, flag func(Field) string) {
 		_, _ = fmt.Fprintln(tw)
 	}
 	_ = tw.Flush()
+	_, _ = fmt.Fprintln(w, "\n--version prints the version.")
 }
 
 // Variables returns the names of the environment variables of a configuration, a pointer to a struct.

@@ -26,7 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/version"
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	apiopenapi "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -46,6 +46,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	gatewaystatus "github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 // Config configures a Server.
@@ -276,10 +277,11 @@ type apiVersion struct {
 	basecompatibility.EffectiveVersion
 }
 
-func (v apiVersion) Info() *version.Info {
-	info := v.EffectiveVersion.Info()
-	info.GitVersion = fmt.Sprintf("v%s.%s.0+clusterpass", info.Major, info.Minor)
-	info.GitCommit, info.GitTreeState, info.BuildDate = "", "", "" // the library does not set its own
+func (v apiVersion) Info() *apimachineryversion.Info {
+	info, build := v.EffectiveVersion.Info(), version.Get()
+	info.GitVersion = build.GitVersion(fmt.Sprintf("v%s.%s.0", info.Major, info.Minor))
+	// The library does not set its own.
+	info.GitCommit, info.GitTreeState, info.BuildDate = build.Revision, build.TreeState(), build.Date
 	return info
 }
 

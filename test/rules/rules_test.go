@@ -57,8 +57,8 @@ var folderImports = map[string][]string{
 var sharedLayers = []string{
 	"assembly", "control", "gatewaytest", "gateway", "registration", "stores", "health", "fleet", "forward", "lambdahttp",
 	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki", "objects", "secrets",
-	"limits", "route", "status", "awsclient", "cache", "config", "filelock", "leaktest", "pipetest", "alloctest",
-	"storesuite", "metrictest", "waittest", "api",
+	"limits", "route", "status", "awsclient", "cache", "config", "filelock", "version", "leaktest", "pipetest",
+	"alloctest", "storesuite", "metrictest", "waittest", "api",
 }
 
 // fleetLayers are the packages below shared/fleet from top to bottom. Each may import only those after it.

@@ -15,8 +15,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/config"
 )
 
-// Main prints help, or loads cfg from flags and environment, and calls run. It exits with 2 for a bad flag or variable,
-// 1 if run fails.
+// Main prints help or the version, or loads cfg from flags and environment, and calls run. It exits with 2 for a bad flag
+// or variable, 1 if run fails.
 func Main(about string, cfg any, run func() error) {
 	os.Exit(exitCode(os.Args[1:], os.Stdout, os.Stderr, about, cfg, run))
 }
@@ -24,7 +24,11 @@ func Main(about string, cfg any, run func() error) {
 func exitCode(args []string, out, errOut io.Writer, about string, cfg any, run func() error) int {
 	return config.ExitCode(errOut, cfg, func() (done bool, err error) {
 		err = parse(args, cfg)
-		if errors.Is(err, pflag.ErrHelp) {
+		switch {
+		case errors.Is(err, errVersion):
+			config.PrintVersion(out)
+			return true, nil
+		case errors.Is(err, pflag.ErrHelp):
 			about += "\n\nEach variable is also a flag: --name value or --name=value."
 			config.Help(out, about, cfg, func(f config.Field) string { return "--" + name(f) })
 			return true, nil
@@ -33,11 +37,14 @@ func exitCode(args []string, out, errOut io.Writer, about string, cfg any, run f
 	}, run)
 }
 
-// parse sets the variables of flags. It returns pflag.ErrHelp if args ask for help.
+var errVersion = errors.New("the version was asked for")
+
+// parse sets the variables of flags. It returns pflag.ErrHelp if args ask for help, and errVersion for the version.
 func parse(args []string, cfg any) error {
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	set.Usage = func() {}
+	wantsVersion := set.Bool("version", false, "")
 	for _, f := range config.Fields(cfg) {
 		flag := set.VarPF(variable(f.Variable), name(f), "", "")
 		if f.IsBool {
@@ -50,6 +57,8 @@ func parse(args []string, cfg any) error {
 		return fmt.Errorf("%w; see --help", err)
 	}
 	switch rest := set.Args(); {
+	case *wantsVersion:
+		return errVersion
 	case len(rest) == 0:
 		return nil
 	case rest[0] == "help":

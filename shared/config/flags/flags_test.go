@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 type sample struct {
@@ -85,5 +87,17 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s: help lacks %q:\n%s", args, want, &out)
 			}
 		}
+	}
+}
+
+// TestVersion: people who report a fault are asked for the version, before anything is configured.
+func TestVersion(t *testing.T) {
+	var out, errOut bytes.Buffer
+	code := exitCode([]string{"--version"}, &out, &errOut, "A program.", &sample{}, func() error {
+		t.Error("the program runs")
+		return nil
+	})
+	if code != 0 || errOut.Len() > 0 || !strings.HasSuffix(out.String(), version.Get().String()+"\n") {
+		t.Errorf("exit %d, %q, %s", code, &out, &errOut)
 	}
 }
