@@ -9,13 +9,17 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/smithy-go"
+
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 const (
@@ -28,8 +32,8 @@ const (
 	maxPause       = time.Second
 )
 
-// Configure returns cfg with this package's retries. It adds attemptTimeout unless cfg has an HTTP client of another
-// type than the SDK's, with which the SDK rejects AWS_CA_BUNDLE.
+// Configure returns cfg with this package's retries and the gateway's version in the User-Agent. It adds attemptTimeout
+// unless cfg has an HTTP client of another type than the SDK's, with which the SDK rejects AWS_CA_BUNDLE.
 func Configure(cfg aws.Config) aws.Config {
 	cfg = cfg.Copy()
 	cfg.Retryer = func() aws.Retryer {
@@ -40,6 +44,8 @@ func Configure(cfg aws.Config) aws.Config {
 			})
 		})
 	}
+	cfg.APIOptions = append(slices.Clone(cfg.APIOptions),
+		middleware.AddUserAgentKeyValue("clusterpass", version.Get().Version))
 	switch c := cfg.HTTPClient.(type) {
 	case nil:
 		cfg.HTTPClient = awshttp.NewBuildableClient().WithTimeout(attemptTimeout)

@@ -15,6 +15,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 func call(ctx context.Context, t *testing.T, handler http.HandlerFunc) error {
@@ -75,6 +77,18 @@ func TestFaults(t *testing.T) {
 				t.Errorf("discreet: fault %d, code %q; want %d, %q", FaultOf(d), Code(d), f, Code(err))
 			}
 		})
+	}
+}
+
+// TestUserAgent fails if an operator cannot see in CloudTrail which version of the gateway has read a secret.
+func TestUserAgent(t *testing.T) {
+	var agent string
+	_ = call(t.Context(), t, func(w http.ResponseWriter, r *http.Request) {
+		agent = r.UserAgent()
+		w.WriteHeader(http.StatusBadRequest)
+	})
+	if want := "clusterpass/" + version.Get().Version; !strings.Contains(agent, want) {
+		t.Errorf("the User-Agent is %q, want %q in it", agent, want)
 	}
 }
 

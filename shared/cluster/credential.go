@@ -18,6 +18,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/eks"
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 // Tokens returns bearer tokens for clusters on EKS; see eks.Source.
@@ -94,6 +95,7 @@ func (m *Member) call(ctx context.Context, method, path string, in, out any) (ht
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", version.UserAgent())
 	if err := m.Authorize(ctx, req.Header); err != nil {
 		if cause := errors.Unwrap(err); cause != nil {
 			return nil, fmt.Errorf("%w: %w", err, cause) // the reader of this error is the operator

@@ -19,6 +19,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/eks"
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 type fakeTokens struct {
@@ -92,7 +93,7 @@ func TestCall(t *testing.T) {
 		switch body, _ := io.ReadAll(r.Body); r.URL.Path {
 		case "/base/echo":
 			_ = json.NewEncoder(w).Encode(map[string]string{"got": r.Method + " " + string(body) + " " +
-				r.Header.Get("Authorization")})
+				r.Header.Get("Authorization") + " " + r.Header.Get("User-Agent")})
 		case "/base/wrong":
 			_, _ = io.WriteString(w, "<html>")
 		case "/base/unknown":
@@ -127,7 +128,7 @@ users: [{name: u, user: {exec: {command: aws, args: [eks, get-token, --cluster-n
 	if err := m.Call(t.Context(), http.MethodPost, "/echo", map[string]int{"a": 1}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if want := `POST {"a":1} Bearer k8s-aws-v1.demo`; out.Got != want {
+	if want := `POST {"a":1} Bearer k8s-aws-v1.demo ` + version.UserAgent(); out.Got != want {
 		t.Errorf("arrived %q, want %q", out.Got, want)
 	}
 	for path, want := range map[string]string{

@@ -22,6 +22,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 const (
@@ -343,6 +344,7 @@ func (e *EKS) callSTS(ctx context.Context, call *url.URL) (*User, error) {
 	}
 	req.Header.Set(eksHeader, e.cfg.GatewayID)
 	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", version.UserAgent())
 	resp, err := e.client.Do(req)
 	if err != nil {
 		var wrapped *url.Error

@@ -22,6 +22,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 type provider struct {
@@ -54,6 +56,9 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked[r.URL.Path]++
+	if r.UserAgent() != version.UserAgent() {
+		p.t.Errorf("%s is read with the User-Agent %q", r.URL.Path, r.UserAgent())
+	}
 	if p.answer != nil {
 		p.answer(w, r)
 		return

@@ -15,6 +15,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 
 	"github.com/clusterpass/clusterpass/shared/cache"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 const (
@@ -126,6 +127,8 @@ func (d *documents) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (d *documents) fetch(r *http.Request) (http.Header, []byte, error) {
+	r = r.Clone(r.Context()) // a RoundTripper may not change its request
+	r.Header.Set("User-Agent", version.UserAgent())
 	resp, err := d.base.RoundTrip(r)
 	if err != nil {
 		return nil, nil, err

@@ -24,6 +24,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 const timeout = 20 * time.Second
@@ -147,11 +148,13 @@ func Connect(ctx context.Context, conn net.Conn, target Destination, header http
 	})
 }
 
-// Ask sends CONNECT to address, which is host:port. refused converts a refusal. After an error conn is unusable.
+// Ask sends CONNECT to address, which is host:port. It adds a User-Agent to header. refused converts a refusal. After an
+// error conn is unusable.
 func Ask(ctx context.Context, conn net.Conn, address string, header http.Header,
 	refused func(*http.Response) error) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
+	header.Set("User-Agent", version.UserAgent())
 	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: header}
 	if err := req.Write(conn); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/leaktest"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -23,7 +24,10 @@ func TestAnnouncedBody(t *testing.T) {
 		defer near.Close()
 		defer far.Close()
 		go func() { // ends with the pipe
-			if _, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
+			if r, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
+				if r.UserAgent() != version.UserAgent() {
+					t.Errorf("CONNECT has the User-Agent %q", r.UserAgent())
+				}
 				_, _ = io.WriteString(far, "HTTP/1.1 200 Connection established\r\n"+announced+"\r\n\r\n")
 			}
 		}()

@@ -15,6 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
+	"github.com/clusterpass/clusterpass/shared/version"
 	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
@@ -59,6 +60,7 @@ func (s *session) call(ctx context.Context, method, path string, body []byte) ([
 	if err != nil {
 		return nil, err
 	}
+	req.Header.Set("User-Agent", version.UserAgent())
 	client := http.Client{
 		Transport: &http.Transport{
 			DisableKeepAlives: true, MaxResponseHeaderBytes: maxResponse,

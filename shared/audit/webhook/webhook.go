@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 const (
@@ -67,6 +68,7 @@ func (s *Sink) Deliver(ctx context.Context, events [][]byte) (accepted int, err 
 		return 0, fmt.Errorf("deliver audit events: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", version.UserAgent())
 	// Not sent, but net/http repeats the request on another connection if an idle one has died.
 	req.Header["X-Idempotency-Key"] = nil
 	switch {

@@ -22,6 +22,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/leaktest"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/version"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
@@ -67,8 +68,8 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	dec.DisallowUnknownFields()
 	var list auditv1.EventList
 	if err := dec.Decode(&list); err != nil || req.Method != http.MethodPost || req.URL.Path != "/events" ||
-		req.Header.Get("Content-Type") != "application/json" || list.Kind != "EventList" ||
-		list.APIVersion != "audit.k8s.io/v1" {
+		req.Header.Get("Content-Type") != "application/json" || req.UserAgent() != version.UserAgent() ||
+		list.Kind != "EventList" || list.APIVersion != "audit.k8s.io/v1" {
 		r.t.Errorf("%s %s: %v, %s %s", req.Method, req.URL, err, list.APIVersion, list.Kind)
 	}
 	r.lists, r.headers = append(r.lists, list), append(r.headers, req.Header)

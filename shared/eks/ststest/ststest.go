@@ -20,6 +20,7 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 // The one caller of an STS, its region, and the endpoint of that region.
@@ -130,6 +131,9 @@ func (s *STS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	date, err := time.Parse("20060102T150405Z", q.Get("X-Amz-Date"))
 	if err != nil {
 		s.t.Error(err)
+	}
+	if r.UserAgent() != version.UserAgent() {
+		s.t.Errorf("AWS is called with the User-Agent %q", r.UserAgent())
 	}
 	got := q.Get("X-Amz-Signature")
 	for _, k := range []string{"X-Amz-Signature", "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date",

@@ -22,6 +22,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 const (
@@ -273,6 +274,7 @@ func (c *Credential) requestToken(
 	if req.Header, err = with.Header(possession.Renew, request, c.now()); err != nil {
 		return secrets.Value{}, err
 	}
+	req.Header.Set("User-Agent", version.UserAgent())
 	resp, err := c.Client.Do(req)
 	if err != nil {
 		return secrets.Value{}, err

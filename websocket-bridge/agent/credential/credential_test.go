@@ -29,6 +29,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/leaktest"
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/version"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
 )
@@ -55,7 +56,10 @@ func newBridge(t *testing.T, life time.Duration) *bridge {
 	if b.signer, err = jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil); err != nil {
 		t.Fatal(err)
 	}
-	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.UserAgent() != version.UserAgent() {
+			t.Errorf("the credential is renewed with the User-Agent %q", r.UserAgent())
+		}
 		_, _ = w.Write(b.give(time.Now(), life).Reveal())
 	}))
 	t.Cleanup(b.Close)

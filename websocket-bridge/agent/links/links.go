@@ -29,6 +29,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/version"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
@@ -223,6 +224,7 @@ func (k *Keeper) dial(ctx context.Context) error {
 		have = append(have, id)
 	}
 	k.mu.Unlock()
+	header.Set("User-Agent", version.UserAgent())
 	header.Set(agentserver.AgentHeader, k.id)
 	header.Set(agentserver.HaveHeader, strings.Join(have, ","))
 	ws, resp, err := k.dialer.DialContext(ctx, u.String(), header) //nolint:bodyclose // gorilla has closed the connection

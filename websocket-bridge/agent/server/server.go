@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/version"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/proxy"
@@ -90,6 +91,7 @@ func (c *Config) store() (credential.Store, error) {
 	}
 	// HTTPS_PROXY is for connections out of the cluster, not for the cluster's own API server.
 	in.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
+	in.UserAgent = version.UserAgent()
 	client, err := typed.NewForConfig(in)
 	if err != nil {
 		return nil, err
