@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -25,6 +26,7 @@ import (
 	loginapi "github.com/clusterpass/clusterpass/shared/api/clusterpass/login"
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 const (
@@ -39,7 +41,8 @@ func doctor() *cobra.Command {
 		Use: "doctor [CLUSTER...]", Short: "Find out why a gateway or a cluster does not answer",
 		Long: `Check each step of a request: the kubeconfig, the gateway's host name, address and certificate, your identity
 and access rights, and each cluster that you may reach, or the given clusters. Each failed step prints what is
-wrong and what to do. The exit code is 0 if all steps succeed, and otherwise 1.`,
+wrong and what to do. A difference between the versions of gateway, bridge and this program is a warning. The
+exit code is 0 if no step fails, and otherwise 1.`,
 		Example: `  clusterpass doctor
   clusterpass doctor --kubeconfig ann.kubeconfig member1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,6 +68,11 @@ type visit struct {
 
 func (v *visit) ok(step, format string, args ...any) {
 	_, _ = fmt.Fprintf(v.out, "ok     %-10s %s\n", step, fmt.Sprintf(format, args...))
+}
+
+// warn prints a finding that fails no request.
+func (v *visit) warn(step, what, do string) {
+	_, _ = fmt.Fprintf(v.out, "warn   %-10s %s\n       %-10s -> %s\n", step, what, "", do)
 }
 
 func (v *visit) wrong(step, what, do string) {
@@ -301,12 +309,36 @@ func (v *visit) certificate(u *user) {
 }
 
 func (v *visit) bridge(ctx context.Context, cfg *rest.Config) {
-	if err := get(ctx, cfg, "/bridge/version"); err != nil {
+	found, err := serverVersion(ctx, cfg, bridgeVersionPath)
+	if err != nil {
 		v.wrong("streams", "the bridge does not answer: "+plain(err),
 			"watch, logs -f, exec and port-forward do not work until the bridge runs: inform the gateway's administrator")
 		return
 	}
 	v.ok("streams", "the bridge answers")
+	v.versions(ctx, cfg, version.OfGateway(found.GitVersion))
+}
+
+// versions warns if gateway, bridge and this program are of different releases.
+func (v *visit) versions(ctx context.Context, cfg *rest.Config, bridge string) {
+	found, err := serverVersion(ctx, cfg, "/version")
+	if err != nil {
+		v.wrong("versions", "the gateway does not report its version: "+plain(err),
+			"try again; if the problem persists, inform the gateway's administrator")
+		return
+	}
+	gateway := version.OfGateway(found.GitVersion)
+	own := version.OfGateway(version.Get().GitVersion(""))
+	if gateway == own && bridge == own {
+		v.ok("versions", "the gateway, the bridge and this program are of version %s", own)
+		return
+	}
+	do := "use the clusterpass of the gateway's release"
+	if gateway != bridge {
+		do = "inform the gateway's administrator: functions and bridge must be of one release"
+	}
+	v.warn("versions", fmt.Sprintf("the gateway is of version %s, the bridge of %s and this program of %s",
+		cmp.Or(gateway, "unknown"), cmp.Or(bridge, "unknown"), own), do)
 }
 
 func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {

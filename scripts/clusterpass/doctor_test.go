@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"encoding/pem"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	loginapi "github.com/clusterpass/clusterpass/shared/api/clusterpass/login"
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 const memberRefusal = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,` +
@@ -35,9 +37,24 @@ func gatewayHandler(w http.ResponseWriter, r *http.Request) {
 	case kubeconfig.Path("refusing") + "/version":
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = io.WriteString(w, memberRefusal)
+	case "/version", bridgeVersionPath:
+		_ = json.NewEncoder(w).Encode(map[string]string{"gitVersion": version.Get().GitVersion("v1.36.0")})
 	default:
 		_, _ = io.WriteString(w, `{}`)
 	}
+}
+
+// withVersions is gatewayHandler with other versions.
+func withVersions(gateway, bridge string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answers := map[string]string{"/version": gateway, bridgeVersionPath: bridge}
+		if _, ok := answers[r.URL.Path]; !ok {
+			gatewayHandler(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]string{"gitVersion": answers[r.URL.Path], "gitCommit": "0123abc"})
+	})
 }
 
 func serveKubeconfig(t *testing.T, h http.Handler, path string) string {
@@ -80,7 +97,13 @@ func TestDoctor(t *testing.T) {
 		wantErr  string
 	}{
 		{"healthy", http.HandlerFunc(gatewayHandler), []string{"granted"},
-			[]string{"ok     gateway", "is a Clusterpass gateway", `you are "ann"`, "ok     granted"}, "WRONG", ""},
+			[]string{"ok     gateway", "is a Clusterpass gateway", `you are "ann"`, "ok     granted", "ok     versions"},
+			"WRONG", ""},
+		{"another release", withVersions("v1.36.0+clusterpass-0.9.0", "v1.36.0+clusterpass-0.9.0"), []string{"granted"},
+			[]string{"warn   versions   the gateway is of version 0.9.0, the bridge of 0.9.0 and this program of devel",
+				"use the clusterpass of the gateway's release"}, "WRONG", ""},
+		{"an update that is not finished", withVersions("v1.36.0+clusterpass-devel", "v1.36.0+clusterpass"),
+			[]string{"granted"}, []string{"the bridge of unknown", "functions and bridge must be of one release"}, "WRONG", ""},
 		{"a kube-apiserver", kubernetes, []string{"granted"},
 			[]string{"WRONG  gateway", "is no Clusterpass gateway", "--context"}, "leads to", "1 check failed"},
 		{"another web server", http.NotFoundHandler(), nil,

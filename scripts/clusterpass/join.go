@@ -17,6 +17,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/registration"
 	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 const (
@@ -115,6 +116,7 @@ func join(ctx context.Context, admin secrets.Value, acc account, lifetime time.D
 	if err != nil {
 		return secrets.Value{}, err
 	}
+	cfg.UserAgent = version.UserAgent()
 	// The registration checks this, too, but the account in the cluster must not be created before.
 	if found, err := isGateway(ctx, cfg); err == nil && found {
 		return secrets.Value{}, registration.GatewayError(cfg.Host)

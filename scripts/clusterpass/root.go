@@ -15,6 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/registration"
 	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 type app struct {
@@ -28,14 +29,16 @@ func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clusterpass",
 		Short: "One pass for every cluster",
-		Long: `Use a Clusterpass gateway (login, kubeconfig, doctor), or administer its clusters and access rights.
+		Long: `Use a Clusterpass gateway (login, kubeconfig, doctor, version), or administer its clusters and access rights.
 
 The commands for administrators write into the installation's stores, at the location in --store or CLUSTERPASS_STORE:
   dir:PATH     directories on this machine, as used by "make up" (default: the user's data directory)
   aws:PREFIX   AWS Secrets Manager and DynamoDB; the environment of the AWS SDK defines region and credentials.
                With aws:PREFIX,key=KEY, a key in AWS KMS (alias, ID or ARN) encrypts new secrets.`,
 		SilenceUsage: true, SilenceErrors: true,
+		Version: version.Get().String(),
 	}
+	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	cmd.PersistentFlags().StringVar(&a.store, "store", os.Getenv("CLUSTERPASS_STORE"),
 		"location of the installation's stores: dir:PATH, or aws:PREFIX, optionally with ,key= and the key in AWS KMS that "+
 			"encrypts new secrets")
@@ -44,7 +47,7 @@ The commands for administrators write into the installation's stores, at the loc
 	cmd.PersistentFlags().StringVar(&a.passKMSKey, "pass-kms-key", os.Getenv("CLUSTERPASS_PASS_KMS_KEY"),
 		"key in AWS KMS that signs passes, as in the gateway's configuration: ARN, ID or alias")
 	cmd.AddCommand(a.init(), a.cluster(), a.pass(), a.cert(), a.apply(), a.delete(), a.audit())
-	for _, c := range []*cobra.Command{login(), kubeconfigCommand(), doctor()} {
+	for _, c := range []*cobra.Command{login(), kubeconfigCommand(), doctor(), versionCommand()} {
 		c.SetHelpFunc(helpWithoutGlobalFlags)
 		cmd.AddCommand(c)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 // user is the gateway and credential of a user. Commands for users need no access to the stores.
@@ -123,7 +124,7 @@ func (u *user) config() (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Timeout, cfg.QPS = answerTimeout, -1
+	cfg.Timeout, cfg.QPS, cfg.UserAgent = answerTimeout, -1, version.UserAgent()
 	cfg.WarningHandler = rest.NoWarnings{} // the commands print their own messages
 	return cfg, nil
 }
