@@ -15,6 +15,7 @@ ARCH      ?= arm64
 BINDIR    ?= /usr/local/bin
 REPOSITORY ?= clusterpass-bridge
 TAG       ?= latest
+IMAGES    := clusterpass clusterpass-bridge clusterpass-agent
 STACK     ?= clusterpass
 AREA      ?= ...
 FUZZTIME  ?= 20s
@@ -37,7 +38,7 @@ NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Py
 .DEFAULT_GOAL := help
 .PHONY: help demo picture up build-demo build-up install check lint vet rules test test-e2e test-all test-clients test-browser test-conformance moto soak diagram fuzz bench \
   needs-test-clients needs-test-browser needs-test-conformance needs-soak needs-fuzz \
-  build build-arch build-local clusters image deploy localstack aws-rules deploy-check clean
+  build build-arch build-local clusters image images deploy localstack aws-rules deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-zA-Z_0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,10 +73,12 @@ install: ## Install clusterpass, also as a plugin of kubectl: kubectl clusterpas
 # Slow tests skip themselves with -short. make test runs them.
 check: lint vet rules build-local moto ## Run before every commit: lint, vet, style findings and the quick tests without clusters (2 minutes)
 	@$(STEP) "test the packages that need no cluster" $(NEEDS_CC) $(GOTEST) -short $(PORTABLE) $(LOCAL)
+	@$(STEP) "test the images" $(NEEDS_GO) go test -C infra/release -short ./image ./images
 	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules # no cache: it reads the whole tree
 
 lint: ## Run the linters
 	@$(STEP) "lint (the first run builds the linter: minutes)" $(NEEDS_GO) $(LINT) run ./...
+	@cd infra/release && ../../$(STEP) "lint the module of the images" $(NEEDS_GO) $(subst scripts/lint,../../scripts/lint,$(LINT)) run ./...
 
 vet: ## Run go vet, also for macOS
 	@$(STEP) "go vet" $(NEEDS_GO) go vet ./...
@@ -86,6 +89,7 @@ rules: ## Refuse style findings in comments and docs
 
 test: build-local moto clusters ## Run every test but the slow suites, on real clusters (the first run builds Kubernetes)
 	@$(STEP) "run the tests" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m $$(go list ./... | grep -vE '$(SLOW)')
+	@$(STEP) "test the images" $(NEEDS_GO) go test -C infra/release -count=1 ./image ./images
 
 test-e2e: build-local moto clusters ## Run the end-to-end tests of one area: AREA=fleet, gateway, streams, private, access or api
 	@$(STEP) "run the end-to-end tests of $(AREA)" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m ./test/e2e/$(AREA)
@@ -144,10 +148,6 @@ bench: build-local moto ## Measure cold starts, and the gateway compared with di
 build: build-local ## Build the functions' zips (arm64, amd64), the bridge and the agent into dist/
 	@for arch in $(ARCHES); do $(STEP) "build functions, bridge and agent for $$arch" $(NEEDS_GO) \
 	  $(MAKE) --no-print-directory build-arch ARCH=$$arch || exit 1; done
-	@if docker info >/dev/null 2>&1; then \
-	  $(STEP) "build the image of the bridge" "Docker and its registry" docker build --quiet --tag clusterpass-bridge --file websocket-bridge/Dockerfile . && \
-	  $(STEP) "build the image of the agent" "Docker and its registry" docker build --quiet --tag clusterpass-agent --file websocket-bridge/agent/Dockerfile .; \
-	else echo "no Docker engine here: the images of bridge and agent are not built"; fi
 	@ls -l dist/*/*.zip dist/*/websocket-bridge dist/*/clusterpass-agent
 
 build-arch: # build for one ARCH
@@ -166,7 +166,16 @@ build-local: ## Build the programs for demo, up, test and bench, for this machin
 build-ProxyFunction build-FleetFunction build-ControlFunction build-RotateFunction: build-%Function: # for sam build
 	GOOS=linux GOARCH=$(ARCH) $(GOBUILD) $(FNFLAGS) -o $(ARTIFACTS_DIR)/bootstrap ./functions/$(shell echo $* | tr A-Z a-z)/bootstrap
 
-image: ## Build the bridge's image for ARCH and push it to ECR: REPOSITORY, TAG
+images: ## Build the images for ARCH, without Docker, as files for docker load or podman load: ARCH, TAG
+	@$(STEP) "build the programs of the images for $(ARCH)" $(NEEDS_GO) sh -ec 'export GOOS=linux GOARCH=$(ARCH); \
+	  $(GOBUILD) -o dist/$(ARCH)/clusterpass-local ./infra/local; $(GOBUILD) -o dist/$(ARCH)/clusterpass ./scripts/clusterpass; \
+	  $(GOBUILD) -o dist/$(ARCH)/websocket-bridge ./websocket-bridge; $(GOBUILD) -o dist/$(ARCH)/clusterpass-agent ./websocket-bridge/agent'
+	@mkdir -p dist/images
+	@for image in $(IMAGES); do $(STEP) "build the image $$image" $(NEEDS_GO) \
+	  go run -C infra/release ./image --image $$image --arch $(ARCH) --programs '$(CURDIR)/dist/{arch}' \
+	  --save $(CURDIR)/dist/images/$$image.tar --tag ghcr.io/clusterpass/$$image:$(TAG) || exit 1; done
+
+image: ## Build the bridge's image for ARCH, without Docker, and push it to ECR: REPOSITORY, TAG, ARCH=amd64,arm64
 	@$(STEP) "build and push the bridge's image" "the credentials of an AWS account and its CLI; docs/guide/aws.md has the list" scripts/image $(REPOSITORY) $(TAG) $(ARCH)
 
 deploy: ## Deploy to AWS with SAM, which asks for the parameters the first time (docs/guide/aws.md)

@@ -45,7 +45,8 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-// TestImage checks the calls of scripts/image to ECR, which moto provides, and to Docker, which is a fake.
+// TestImage checks the calls of scripts/image to ECR, which moto provides, and to Go, which is a fake. infra/release
+// tests the push.
 func TestImage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -60,17 +61,15 @@ func TestImage(t *testing.T) {
 	newAccount(t)
 	dir := t.TempDir()
 	calls := filepath.Join(dir, "calls")
-	docker := "#!/bin/sh\necho \"$@\" >> " + calls + "\n[ \"$1\" != login ] || cat >> " + calls + "\n"
-	if err := os.WriteFile(filepath.Join(dir, "docker"), []byte(docker), 0o755); err != nil {
+	fake := "#!/bin/sh\necho \"$GOARCH $*\" >> " + calls + "\n[ \"$1\" != run ] || cat >> " + calls + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "go"), []byte(fake), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	for range 2 { // the second time the repository exists
 		out, err := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/image"), "clusterpass-bridge", "v1",
-			"arm64").CombinedOutput()
-		if err != nil ||
-			!regexp.MustCompile(`\n\d{12}\.dkr\.ecr\.`+region+`\.amazonaws\.com/clusterpass-bridge:v1\n$`).Match(
-				append([]byte("\n"), out...)) {
+			"arm64,amd64").CombinedOutput()
+		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
@@ -78,10 +77,15 @@ func TestImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), "buildx build --platform linux/arm64") ||
-		!strings.Contains(string(text), "clusterpass-bridge:v1 --push .") ||
-		!strings.Contains(string(text), "--password-stdin") {
-		t.Errorf("docker is asked to\n%s", text)
+	for _, want := range []string{"arm64 build -trimpath", "amd64 build -trimpath", "--arch arm64,amd64",
+		"--username AWS --password-stdin\n"} {
+		if strings.Count(string(text), want) != 2 {
+			t.Errorf("go is called with\n%slacks twice %q", text, want)
+		}
+	}
+	uri := regexp.MustCompile(`--push \d{12}\.dkr\.ecr\.` + region + `\.amazonaws\.com/clusterpass-bridge:v1 `)
+	if password := regexp.MustCompile(`(?m)^\S{20,}$`); len(uri.FindAll(text, -1)) != 2 || !password.Match(text) {
+		t.Errorf("go is called with\n%s", text)
 	}
 }
 

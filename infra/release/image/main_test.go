@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+)
+
+const password = "secret-of-the-registry"
+
+// newRegistry starts a registry that accepts the user AWS.
+func newRegistry(t *testing.T) string {
+	t.Helper()
+	h := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, given, _ := r.BasicAuth(); user != "AWS" || given != password {
+			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		h.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+func pulled(t *testing.T, reference string) (v1.ImageIndex, string) {
+	t.Helper()
+	ref, err := name.ParseReference(reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := remote.Index(ref, remote.WithAuth(&authn.Basic{Username: "AWS", Password: password}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(index); err != nil {
+		t.Error(err)
+	}
+	digest, err := index.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index, digest.String()
+}
+
+// bridge builds a small program in the place of the bridge.
+func bridge(t *testing.T) (programs string) {
+	t.Helper()
+	dir := t.TempDir()
+	for file, content := range map[string]string{
+		"go.mod": "module tiny\n", "main.go": "package main\n\nfunc main() {}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, arch := range []string{"amd64", "arm64"} {
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, arch, "websocket-bridge"), ".")
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+		if output, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, output)
+		}
+	}
+	return filepath.Join(dir, "{arch}")
+}
+
+// TestPush fails if a release cannot be published without a container engine, or if two pushes differ.
+func TestPush(t *testing.T) {
+	host, programs := newRegistry(t), bridge(t)
+	repository := host + "/clusterpass/clusterpass-bridge"
+	args := []string{"--image", "clusterpass-bridge", "--programs", programs, "--version", "v0.1.0",
+		"--date", "2026-11-23T20:55:23Z", "--username", "AWS", "--password-stdin",
+		"--push", repository + ":v0.1.0," + repository + ":latest"}
+	for range 2 {
+		var out bytes.Buffer
+		if err := run(t.Context(), args, strings.NewReader(password+"\n"), &out); err != nil {
+			t.Fatal(err)
+		}
+		index, digest := pulled(t, repository+":v0.1.0")
+		want := repository + ":v0.1.0@" + digest + "\n" + repository + ":latest@" + digest + "\n"
+		if out.String() != want {
+			t.Errorf("it prints %q, want %q", out.String(), want)
+		}
+		if manifest, err := index.IndexManifest(); err != nil || len(manifest.Manifests) != 2 ||
+			manifest.Annotations["org.opencontainers.image.version"] != "v0.1.0" {
+			t.Errorf("%+v, %v", manifest, err)
+		}
+	}
+	err := run(t.Context(), args, strings.NewReader("wrong"), io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "401") || strings.Contains(err.Error(), "wrong") {
+		t.Errorf("with a wrong password: %v", err)
+	}
+}
+
+// TestSave fails if docker load cannot read the file, so that an image of a checkout can only run from a registry.
+func TestSave(t *testing.T) {
+	programs, file := bridge(t), filepath.Join(t.TempDir(), "bridge.tar")
+	const tag = "ghcr.io/clusterpass/clusterpass-bridge:latest"
+	args := []string{"--image", "clusterpass-bridge", "--programs", programs, "--save", file, "--tag", tag}
+	if err := run(t.Context(), append(args, "--arch", runtime.GOARCH), nil, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.NewTag(tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := tarball.ImageFromPath(file, &ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config, err := img.ConfigFile(); err != nil || config.Architecture != runtime.GOARCH ||
+		config.Config.Labels["org.opencontainers.image.version"] != "devel" {
+		t.Errorf("%+v, %v", config, err)
+	}
+	if err := run(t.Context(), args, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "--arch") {
+		t.Errorf("with two architectures: %v", err)
+	}
+}
+
+// TestBadFlags fails if a mistake in a workflow is not explained.
+func TestBadFlags(t *testing.T) {
+	programs := bridge(t)
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--image", "clusterpass-bridge"}, "want --push REFERENCE, or --save FILE"},
+		{[]string{"--image", "bridge", "--push", "x"}, "want one of clusterpass, clusterpass-bridge"},
+		{[]string{"--image", "clusterpass-bridge", "--push", "x:1", "more"}, `unknown argument "more"`},
+		{[]string{"--image", "clusterpass-bridge", "--push", "x:1", "--date", "today"}, "--date: "},
+		{[]string{"--image", "clusterpass-bridge", "--push", "no registry"}, "--push no registry: "},
+		{[]string{"--image", "clusterpass-bridge", "--push", "x:1", "--username", "AWS"}, "add --password-stdin"},
+	} {
+		err := run(t.Context(), append([]string{"--programs", programs}, tt.args...), nil, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: %v, want %q", tt.args, err, tt.want)
+		}
+	}
+}
+
+// TestMakeImage fails if make image cannot push the bridge to ECR without Docker.
+func TestMakeImage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
+	host, dir := newRegistry(t), t.TempDir()
+	// The first call of describe-repositories fails, as for a missing repository.
+	aws := `#!/bin/sh
+echo "$@" >> ` + dir + `/calls
+case "$*" in
+  *describe-repositories*) exit 1 ;;
+  *create-repository*) echo ` + host + `/clusterpass-bridge ;;
+  *get-login-password*) echo ` + password + ` ;;
+esac
+`
+	if err := os.WriteFile(filepath.Join(dir, "aws"), []byte(aws), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd := exec.CommandContext(t.Context(), "make", "-C", "../../..", "image", "TAG=v1", "ARCH="+runtime.GOARCH)
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	_, digest := pulled(t, host+"/clusterpass-bridge:v1")
+	if want := regexp.QuoteMeta(host + "/clusterpass-bridge:v1@" + digest); !regexp.MustCompile(want).Match(output) {
+		t.Errorf("it does not print the digest %s:\n%s", digest, output)
+	}
+	calls, err := os.ReadFile(filepath.Join(dir, "calls"))
+	if err != nil || !strings.Contains(string(calls), "ecr create-repository --repository-name clusterpass-bridge") {
+		t.Errorf("aws is called with\n%s%v", calls, err)
+	}
+}
