@@ -36,7 +36,7 @@ NEEDS_GO := "Go 1.26.4 or later, git, and the Go module proxy or a full module c
 NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Python 3; the output above names the failed test"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo picture up build-demo build-up install check lint vet rules test test-e2e test-all test-clients test-browser test-conformance moto soak diagram fuzz bench \
+.PHONY: help demo picture up build-demo build-up install check lint vet rules vulncheck licenses test test-e2e test-all test-clients test-browser test-conformance moto soak diagram fuzz bench \
   needs-test-clients needs-test-browser needs-test-conformance needs-soak needs-fuzz \
   build build-arch build-local clusters image images deploy localstack aws-rules deploy-check clean
 
@@ -71,12 +71,22 @@ install: ## Install clusterpass, also as a plugin of kubectl: kubectl clusterpas
 	ln -sf clusterpass $(BINDIR)/kubectl_complete-clusterpass
 
 # Slow tests skip themselves with -short. make test runs them.
-check: lint vet rules build-local moto ## Run before every commit: lint, vet, style findings and the quick tests without clusters (2 minutes)
+check: lint vet rules vulncheck build-local moto ## Run before every commit: lint, vet, style findings and the quick tests without clusters (2 minutes)
 	@$(STEP) "test the packages that need no cluster" $(NEEDS_CC) $(GOTEST) -short $(PORTABLE) $(LOCAL)
 	@$(STEP) "test the images" $(NEEDS_GO) go test -C infra/release -short ./image ./images
+	@$(STEP) "check the licenses of all dependencies" $(NEEDS_GO) go test -C scripts/checks ./...
 	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules # no cache: it reads the whole tree
 
+vulncheck: ## Report known vulnerabilities, where their database can be reached (REQUIRED=yes fails elsewhere)
+	@$(STEP) "check for known vulnerabilities" "Go 1.26.4 or later, and the database of https://vuln.go.dev" scripts/vulncheck $(REQUIRED)
+
+licenses: ## Report the licenses of all dependencies, with their texts, in dist/licenses.txt
+	@mkdir -p dist
+	@$(STEP) "report the licenses of all dependencies" $(NEEDS_GO) sh -ec \
+	  'go run -C scripts/checks ./licenses --root $(CURDIR) --full > dist/licenses.txt'
+
 lint: ## Run the linters
+	@$(STEP) "check the workflows" $(NEEDS_GO) go tool -modfile=scripts/checks/go.mod actionlint -shellcheck= -pyflakes=
 	@$(STEP) "lint (the first run builds the linter: minutes)" $(NEEDS_GO) $(LINT) run ./...
 	@cd infra/release && ../../$(STEP) "lint the module of the images" $(NEEDS_GO) $(subst scripts/lint,../../scripts/lint,$(LINT)) run ./...
 
@@ -90,6 +100,7 @@ rules: ## Refuse style findings in comments and docs
 test: build-local moto clusters ## Run every test but the slow suites, on real clusters (the first run builds Kubernetes)
 	@$(STEP) "run the tests" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m $$(go list ./... | grep -vE '$(SLOW)')
 	@$(STEP) "test the images" $(NEEDS_GO) go test -C infra/release -count=1 ./image ./images
+	@$(STEP) "check the licenses of all dependencies" $(NEEDS_GO) go test -C scripts/checks ./...
 
 test-e2e: build-local moto clusters ## Run the end-to-end tests of one area: AREA=fleet, gateway, streams, private, access or api
 	@$(STEP) "run the end-to-end tests of $(AREA)" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m ./test/e2e/$(AREA)
