@@ -37,8 +37,8 @@ NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo picture up build-demo build-up install check lint vet rules vulncheck licenses test test-e2e test-all test-clients test-browser test-conformance moto soak diagram fuzz bench \
-  needs-test-clients needs-test-browser needs-test-conformance needs-soak needs-fuzz \
-  build build-arch build-local clusters image images deploy localstack aws-rules deploy-check clean
+  needs-test-clients needs-test-browser needs-test-conformance needs-soak needs-fuzz needs-test-release \
+  build build-arch build-local clusters image images release release-tools release-snapshot test-release push-images deploy localstack aws-rules deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-zA-Z_0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -115,6 +115,9 @@ needs-test-browser:
 	  { echo "make test-browser: no Node with npm; install Node 20 or later, with npm" >&2; exit 1; }
 	@[ -n "$(CHROMIUM)" ] || { echo "make test-browser: no Chromium; install it, or set CHROMIUM to its path" >&2; exit 1; }
 
+needs-test-release:
+	@command -v dpkg-deb >/dev/null || { echo "make test-release: no dpkg-deb; install dpkg" >&2; exit 1; }
+
 needs-test-conformance needs-soak needs-fuzz:
 	@:
 
@@ -140,7 +143,7 @@ diagram: ## Draw docs/explanation/architecture.svg (needs Graphviz)
 fuzz: ## Slow suite: fuzz every parser and codec for FUZZTIME=20s each
 	@$(STEP) "fuzz" $(NEEDS_GO) scripts/fuzz $(FUZZTIME)
 
-test-all: check test test-clients test-browser test-conformance soak fuzz ## Run everything, before a release
+test-all: check test test-clients test-browser test-conformance test-release soak fuzz ## Run everything, before a release
 
 clusters: ## Build Kubernetes for the test clusters, unless it is built (6 minutes on two cores)
 	@$(STEP) "build the programs of the test clusters" $(NEEDS_GO) go run ./test/cluster/cmd/clusters build
@@ -185,6 +188,34 @@ images: ## Build the images for ARCH, without Docker, as files for docker load o
 	@for image in $(IMAGES); do $(STEP) "build the image $$image" $(NEEDS_GO) \
 	  go run -C infra/release ./image --image $$image --arch $(ARCH) --programs '$(CURDIR)/dist/{arch}' \
 	  --save $(CURDIR)/dist/images/$$image.tar --tag ghcr.io/clusterpass/$$image:$(TAG) || exit 1; done
+
+# Without a remote, goreleaser ignores the commit, so release-snapshot names one.
+GORELEASER := env PATH=$(CURDIR)/dist/tools:$$PATH go tool -modfile=infra/release/tools/go.mod goreleaser release \
+  --config infra/release/goreleaser.yaml --clean --parallelism 2
+
+release-tools:
+	@$(STEP) "build the programs that make releases (the first run compiles for minutes)" $(NEEDS_GO) sh -ec ' \
+	  go build -C infra/release/tools -o $(CURDIR)/dist/tools/ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod; \
+	  go tool -modfile=infra/release/tools/go.mod goreleaser --version >/dev/null'
+
+release-snapshot: licenses release-tools ## Build all files of a release into dist/release, without publishing them (an hour on two cores)
+	@INDEX_TOKEN= GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=https://github.com/clusterpass/clusterpass \
+	  $(STEP) "build the files of a release" $(NEEDS_GO) $(GORELEASER) --snapshot --skip=sign
+	@$(STEP) "check the files of the release" $(NEEDS_GO) env RELEASE_DIR=$(CURDIR)/dist/release go test -C infra/release -count=1 ./snapshot
+
+test-release: needs-test-release licenses release-tools ## Slow suite: build and check the files of a release for linux/amd64 alone
+	@$(STEP) "build and check the files of a release for one system" $(NEEDS_GO) go test -C infra/release -count=1 -timeout 30m ./snapshot
+
+release: licenses release-tools # for the release workflow: publish the files of a tag
+	@$(STEP) "build and publish the files of a release" "a tag, and the credentials of the release workflow" $(GORELEASER)
+
+push-images: # for the release workflow: push the images of dist/release, with a password on standard input
+	@read -r password; for image in $(IMAGES); do for arch in amd64 arm64; do mkdir -p dist/release/programs/$$arch; \
+	  cp dist/release/*_linux_$${arch}*/* dist/release/programs/$$arch/; done; \
+	  tags=ghcr.io/clusterpass/$$image:$(TAG); case $(TAG) in *-*) ;; *) tags=$$tags,ghcr.io/clusterpass/$$image:latest ;; esac; \
+	  echo "$$password" | $(STEP) "push the image $$image" $(NEEDS_GO) go run -C infra/release ./image --image $$image \
+	  --programs '$(CURDIR)/dist/release/programs/{arch}' --version $(TAG) --revision $$(git rev-parse HEAD) \
+	  --date $$(git log -1 --format=%cI) --push $$tags --username $(REGISTRY_USER) --password-stdin || exit 1; done
 
 image: ## Build the bridge's image for ARCH, without Docker, and push it to ECR: REPOSITORY, TAG, ARCH=amd64,arm64
 	@$(STEP) "build and push the bridge's image" "the credentials of an AWS account and its CLI; docs/guide/aws.md has the list" scripts/image $(REPOSITORY) $(TAG) $(ARCH)

@@ -44,9 +44,11 @@ func TestCISuiteIsOneThatTheMachineCanRun(t *testing.T) {
 		fails      = "exit 9"
 		noNode     = "make test-clients: no suitable Node; install Node 20.10 or later"
 		noNPM      = "make test-browser: no Node with npm; install Node 20 or later, with npm"
+		noDpkg     = "make test-release: no dpkg-deb; install dpkg"
 		noChromium = "make test-browser: no Chromium; install it, or set CHROMIUM to its path"
 	)
 	all := programs{"node": works, "npm": works, "chromium": works}
+	debian := programs{"node": works, "dpkg-deb": works}
 	chrome := programs{"node": works, "npm": works, "google-chrome": works}
 	noBrowser := programs{"node": works, "npm": works}
 	oldNode := programs{"node": fails, "npm": works, "chromium": works}
@@ -60,8 +62,10 @@ func TestCISuiteIsOneThatTheMachineCanRun(t *testing.T) {
 		"second":               {all, "000001aaaa", "test-browser", nil},
 		"third":                {all, "000002ffff", "test-conformance", nil},
 		"fourth":               {all, "000003", "soak", nil},
-		"last":                 {all, "000004", "fuzz", nil},
-		"first again":          {all, "000005", "test-clients", nil},
+		"fifth":                {all, "000004", "fuzz", nil},
+		"last":                 {debian, "000005", "test-release", nil},
+		"first again":          {debian, "000006", "test-clients", nil},
+		"no dpkg":              {all, "000005", "test-clients", []string{noDpkg}},
 		"no Chromium":          {noBrowser, "000001", "test-conformance", []string{noChromium}},
 		"other Chrome":         {chrome, "000001", "test-browser", nil},
 		"no npm":               {programs{"node": works}, "000001", "test-conformance", []string{noNPM}},
@@ -86,8 +90,8 @@ func TestCISuiteIsOneThatTheMachineCanRun(t *testing.T) {
 					absent = append(absent, line)
 				}
 			}
-			if !slices.Equal(absent, tt.absent) || len(lines) != 5 {
-				t.Errorf("the suites that do not run: %q, want 4 with the reasons %q", lines[1:], tt.absent)
+			if !slices.Equal(absent, tt.absent) || len(lines) != 6 {
+				t.Errorf("the suites that do not run: %q, want 5 with the reasons %q", lines[1:], tt.absent)
 			}
 		})
 	}
