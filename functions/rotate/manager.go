@@ -135,7 +135,7 @@ func (r *rotation) clear(ctx context.Context) error {
 	if derr == nil && !slices.Contains(now.stages[r.id], pending) {
 		return nil
 	}
-	return fmt.Errorf("end the rotation: %w", err)
+	return withRead(fmt.Errorf("end the rotation: %w", err), derr)
 }
 
 // storeName returns the secret's name in the gateway's secret store.

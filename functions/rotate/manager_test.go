@@ -163,19 +163,40 @@ func (m *mortal) UpdateSecretVersionStage(ctx context.Context, in *secretsmanage
 	return mayDie(ctx, m, in, m.Manager.UpdateSecretVersionStage)
 }
 
-// startMoto starts moto, a fake of Secrets Manager, and returns a client.
-func startMoto(t *testing.T) *secretsmanager.Client {
+// onMoto returns a stand with moto, a fake of Secrets Manager, and the proxy before it. The current version is id(0).
+func onMoto(t *testing.T) (*stand, *mototest.Front) {
 	t.Helper()
 	moto, err := mototest.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(moto.Close)
-	cfg := mototest.Config(moto.URL)
+	front := mototest.NewFront(t, moto.URL)
+	cfg := mototest.Config(front.URL)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	cfg.HTTPClient = &http.Client{Transport: transport}
-	return secretsmanager.NewFromConfig(cfg)
+	client := secretsmanager.NewFromConfig(cfg)
+	member := newMember(t)
+	b := newStand(t, member, secretName)
+	if _, err := client.CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{
+		Name: aws.String(secretName), SecretString: aws.String(member.kubeconfig("token-0")),
+		ClientRequestToken: aws.String(id(0)),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	b.manager = client
+	b.begin = func(version string) {
+		// The function does not exist, but moto reports that only after it has created the pending version.
+		_, err := client.RotateSecret(t.Context(), &secretsmanager.RotateSecretInput{
+			SecretId: &b.secret, ClientRequestToken: &version,
+			RotationLambdaARN: aws.String("arn:aws:lambda:eu-west-1:123456789012:function:none"),
+		})
+		if stages := stagesOf(t, client, b.secret); stages[pending] != version {
+			t.Fatalf("no rotation begun: %v, %v", stages, err)
+		}
+	}
+	return b, front
 }
 
 // stagesOf returns the version of each stage.

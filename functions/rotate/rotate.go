@@ -147,11 +147,20 @@ func (r *rotation) run(ctx context.Context, step func(*rotation, context.Context
 		return nil
 	}
 	// Another call of the same step may have been faster, or a response was lost.
-	if now, derr := r.describe(ctx, r.secret.id); derr == nil && slices.Contains(now.stages[r.id], current) {
+	now, derr := r.describe(ctx, r.secret.id)
+	if derr == nil && slices.Contains(now.stages[r.id], current) {
 		r.secret = now
 		return r.clear(ctx)
 	}
-	return err
+	return withRead(err, derr)
+}
+
+// withRead adds to err why the secret could not be read after it, if it could not: what failed may have been done.
+func withRead(err, read error) error {
+	if read == nil {
+		return err
+	}
+	return fmt.Errorf("%w; it may have been done, which cannot be read: %w", err, read)
 }
 
 // create requests a token and stores it as the pending version, unless that was done before.

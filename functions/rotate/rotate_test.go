@@ -137,27 +137,50 @@ func TestOnMoto(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
 	}
-	client := startMoto(t)
-	member := newMember(t)
-	b := newStand(t, member, secretName)
-	if _, err := client.CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{
-		Name: aws.String(secretName), SecretString: aws.String(member.kubeconfig("token-0")),
-		ClientRequestToken: aws.String(id(0)),
-	}); err != nil {
-		t.Fatal(err)
-	}
-	b.manager = client
-	b.begin = func(version string) {
-		// The function does not exist, but moto reports that only after it has created the pending version.
-		_, err := client.RotateSecret(t.Context(), &secretsmanager.RotateSecretInput{
-			SecretId: &b.secret, ClientRequestToken: &version,
-			RotationLambdaARN: aws.String("arn:aws:lambda:eu-west-1:123456789012:function:none"),
-		})
-		if stages := stagesOf(t, client, b.secret); stages[pending] != version {
-			t.Fatalf("no rotation begun: %v, %v", stages, err)
-		}
-	}
+	b, _ := onMoto(t)
 	dieEverywhere(t, b)
+}
+
+// TestLostResponse: the SDK repeats a call whose response was lost, and Secrets Manager refuses the second one. If the
+// process dies before it has read the result, its log must show both errors.
+func TestLostResponse(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
+	b, front := onMoto(t)
+	for n, tt := range []struct {
+		name string
+		dies int // the call with which a process dies before the lost response; 0 for none
+		read int // the call that would have shown the result
+		want string
+	}{
+		{"of the move of AWSCURRENT", 0, 4, "make the new token current: "},
+		{"of the removal of AWSPENDING", 4, 3, "end the rotation: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			version := id(n + 1)
+			b.begin(version)
+			for _, step := range steps[:3] {
+				if err := b.handle(t.Context(), b.manager, step, version); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.dies > 0 {
+				if err := b.handle(t.Context(), &mortal{b.manager, tt.dies, false}, "finishSecret", version); !errors.Is(err, errDied) {
+					t.Fatal(err)
+				}
+			}
+			front.Lose("UpdateSecretVersionStage", 1)
+			err := b.handle(t.Context(), &mortal{b.manager, tt.read, false}, "finishSecret", version)
+			if !errors.Is(err, errDied) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %q and %q", err, tt.want, errDied)
+			}
+			if err := b.handle(t.Context(), b.manager, "finishSecret", version); err != nil {
+				t.Error(err)
+			}
+			wantStages(t, b.manager, b.secret, current, version, "AWSPREVIOUS", id(n))
+		})
+	}
 }
 
 func TestReplacedMeanwhile(t *testing.T) {
