@@ -12,6 +12,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,8 +33,8 @@ type Config struct {
 	Patience time.Duration
 	// Retry is the minimum time between two fetches of a stale key, and between two fetches by Refresh or Renew.
 	Retry time.Duration
-	// Hung is how long a hanging store is remembered for a key without a usable entry. A store hangs if a fetch fails
-	// after more than Patience. Get then fails at once for Retry, and afterwards waits at most Patience.
+	// Hung is how long a hanging store is remembered for a key without a usable entry. A store hangs if a fetch fails by
+	// a timeout, not if it refuses slowly. Get then fails at once for Retry, and afterwards waits at most Patience.
 	Hung    time.Duration
 	Timeout time.Duration // of one fetch, whatever the caller's deadline
 	// Source dates the values of fetch. Without it, they are of the start of the fetch.
@@ -292,11 +293,16 @@ func (c *Cache[V]) read(ctx context.Context, key string, fresh bool) (entry[V], 
 	if old, ok := c.extendStale(key, e.renewed, err); ok {
 		return old, nil
 	}
-	if now := c.now(); c.cfg.Hung > 0 && now.Sub(e.read) >= c.cfg.Patience {
-		e.err, e.hung, e.expires = err, true, now.Add(c.cfg.Retry)
+	if c.cfg.Hung > 0 && isTimeout(err) {
+		e.err, e.hung, e.expires = err, true, c.now().Add(c.cfg.Retry)
 		c.put(key, e)
 	}
 	return entry[V]{}, err
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
 func (c *Cache[V]) fetchAsOf(ctx context.Context, key string, fresh bool) (asOf time.Time, v V, err error) {
