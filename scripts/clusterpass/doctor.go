@@ -366,14 +366,14 @@ func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {
 }
 
 func adviceForbidden(err error, name string) string {
-	var refused *apierrors.StatusError
-	if errors.As(err, &refused) && apierrors.HasStatusCause(refused, metav1.CauseType(status.Forbidden)) {
+	switch {
+	case apierrors.HasStatusCause(err, metav1.CauseType(status.Forbidden)):
 		return "ask the gateway's administrator for a grant: the verb get on clusters/proxy in cluster.karmada.io, " +
 			"resourceName " + name
+	case apierrors.HasStatusCause(err, metav1.CauseType(status.CannotImpersonate)):
+		return "every group of yours must be allowed, or use kubectl's --as and --as-group"
 	}
-	return "the cluster refuses, not the gateway: ask its administrator for access in the cluster; if its credential at " +
-		"the gateway may not impersonate you, every group of yours must be allowed: clusterpass cluster join " + name +
-		" --replace --group GROUP"
+	return "the cluster refuses, not the gateway: ask its administrator for access in the cluster"
 }
 
 func get(ctx context.Context, cfg *rest.Config, path string) error {
@@ -383,5 +383,6 @@ func get(ctx context.Context, cfg *rest.Config, path string) error {
 	if err != nil {
 		return err
 	}
-	return client.RESTClient().Get().AbsPath(path).Do(ctx).Error()
+	// The gateway sends errors of discovery as text to clients that name a type.
+	return client.RESTClient().Get().AbsPath(path).SetHeader("Accept", "*/*").Do(ctx).Error()
 }

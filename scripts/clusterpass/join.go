@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/registration"
 	"github.com/clusterpass/clusterpass/shared/secrets"
@@ -24,7 +28,7 @@ const (
 	joinNamespace = "clusterpass-system" // namespace of the account in a member
 	joinTimeout   = time.Minute
 	// Maximum time until the account's rights are effective, and the pause between two checks.
-	grantTimeout, grantPause = 15 * time.Second, 200 * time.Millisecond
+	grantTimeout, grantPause = 30 * time.Second, 200 * time.Millisecond
 )
 
 // account is a ServiceAccount in a member. Each gateway and cluster has its own, with its own rights.
@@ -44,19 +48,23 @@ func (a *app) clusterJoin() *cobra.Command {
 		Long: `Create a ServiceAccount with only the rights that the gateway needs, in the cluster of the context, and
 register the cluster with a token of it. The context's own credential is used once and not stored.
 
-The account may impersonate users, groups and service accounts, with their UIDs and extras. It may also create
-new tokens for itself, so that its token can be rotated. Each gateway and each registered name has its own
-account in the cluster. Joining again with --replace replaces the account's groups.
+Name each group of the callers with --group, except system:authenticated. The account may impersonate these groups
+alone, and the cluster refuses a caller of any other group (403). This includes the owner of the gateway, who is in
+system:masters: such a caller uses kubectl's --as and --as-group.
 
-Without --group the account may impersonate every group, including system:masters, so anyone with its token is
-cluster-admin. With --group it may impersonate only these groups, but still any user. So do not grant critical
-rights to users by name.
+The account may impersonate any user and service account, with their UIDs and extras. So do not grant critical
+rights to users by name. It may also create new tokens for itself, so that its token can be rotated. Each gateway
+and each registered name has its own account in the cluster. Joining again with --replace replaces the account's
+groups. The command prints the rights of the account.
+
+Without --group the account may impersonate every group, including system:masters. Anyone with its token is then
+cluster-admin.
 
 With --pull the cluster is private: agents in the cluster connect to the gateway, and the gateway never dials
 the cluster. The command prints a manifest for the agents, including their credential. Apply it in the
 cluster.`,
 		Example: `  clusterpass cluster join prod --context prod-admin --group dev --group ops
-  clusterpass cluster join --pull branch --context branch-admin | kubectl --context branch-admin apply -f -`,
+  clusterpass cluster join --pull branch --context branch-admin --group dev | kubectl --context branch-admin apply -f -`,
 		Args: oneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// Find all errors before the member is changed.
@@ -86,15 +94,13 @@ cluster.`,
 			if err != nil {
 				return fmt.Errorf("cluster %q is not joined: %w", args[0], err)
 			}
-			// Each API server applies new rights a moment after they are written.
-			var lacking *registration.LackingError
-			for deadline := time.Now().Add(grantTimeout); ; time.Sleep(grantPause) {
-				if err = a.register(cmd, args[0], kc, s); !errors.As(err, &lacking) || time.Now().After(deadline) ||
-					cmd.Context().Err() != nil {
-					break
-				}
+			if err := a.registerJoined(cmd, args[0], kc, s); err != nil {
+				return err
 			}
-			if err != nil || !p.pull {
+			if !p.pull {
+				return acc.describe(cmd.OutOrStdout(), args[0])
+			}
+			if err := acc.describe(cmd.ErrOrStderr(), args[0]); err != nil {
 				return err
 			}
 			return p.print(cmd.Context(), cmd.OutOrStdout(), r, args[0], acc.name)
@@ -103,10 +109,40 @@ cluster.`,
 	s.flags(cmd)
 	p.flags(cmd)
 	cmd.Flags().StringSliceVar(&groups, "group", nil,
-		"group that the account may impersonate; may be repeated (default: every group)")
+		"group that the account may impersonate; may be repeated (without it: every group, which equals cluster-admin)")
 	cmd.Flags().DurationVar(&lifetime, "token-lifetime", 90*24*time.Hour,
 		"lifetime of the token; the cluster may grant less")
 	return cmd
+}
+
+// registerJoined waits until the account's rights are effective, because each API server applies new rights a moment
+// after they are written.
+func (a *app) registerJoined(cmd *cobra.Command, name string, kubeconfig secrets.Value, s *source) error {
+	for deadline := time.Now().Add(grantTimeout); ; time.Sleep(grantPause) {
+		var lacking *registration.LackingError
+		err := a.register(cmd, name, kubeconfig, s)
+		if !errors.As(err, &lacking) || time.Now().After(deadline) || cmd.Context().Err() != nil {
+			return err
+		}
+	}
+}
+
+// describe prints the rights that apply grants.
+func (acc account) describe(w io.Writer, cluster string) error {
+	groups, advice := strings.Join(acc.groups, ", "), ""
+	if len(acc.groups) == 0 {
+		groups = "any, including " + access.Masters
+	}
+	if len(acc.groups) == 0 || slices.Contains(acc.groups, access.Masters) {
+		advice = fmt.Sprintf("So anyone with its token is cluster-admin. To allow other groups alone: "+
+			"clusterpass cluster join %s --replace --group GROUP\n", cluster)
+	}
+	_, err := fmt.Fprintf(w, `The gateway's account there, %s/%s, may impersonate
+  groups:                  %s
+  users, service accounts: any, with their UIDs and extras
+and create tokens for itself. It has no other right.
+%s`, joinNamespace, acc.name, groups, advice)
+	return err
 }
 
 func join(ctx context.Context, admin secrets.Value, acc account, lifetime time.Duration) (secrets.Value, error) {

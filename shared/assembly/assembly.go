@@ -142,7 +142,8 @@ type Options struct {
 	Admission gateway.Admission // optional
 	Function  *gateway.Function // nil outside of functions
 	Source    limits.SourceMode
-	Recheck   time.Duration // 0 means the default of gateway.Config
+	// Recheck and DiscoveryTimeout are those of gateway.Config. 0 means its defaults.
+	Recheck, DiscoveryTimeout time.Duration
 }
 
 // NewGateway returns a gateway. It fails if the configuration of authentication or of the audit log is invalid. Call
@@ -163,7 +164,7 @@ func (p *Parts) NewGateway(ctx context.Context, o Options) (*gateway.Gateway, er
 	cfg := gateway.Config{
 		Identity: chain, Passes: p.Verifier, Access: p.Access, Members: o.Members, API: o.API, Streams: o.Streams,
 		Admission: o.Admission, Function: o.Function, Source: o.Source, Origins: p.Env.Origins, Recheck: o.Recheck,
-		Log: p.Log, Audit: auditLog, Namespace: p.Env.CloudWatch,
+		DiscoveryTimeout: o.DiscoveryTimeout, Log: p.Log, Audit: auditLog, Namespace: p.Env.CloudWatch,
 		Caches: []func() map[string]cache.Stats{o.Members.Stats, p.Verifier.Stats},
 	}
 	if oidc := p.Env.Authentication.oidc; oidc != nil {

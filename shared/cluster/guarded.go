@@ -3,9 +3,11 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptrace"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -19,15 +21,16 @@ import (
 // guardedTransport refuses requests while the member's circuit breaker is open. The breaker ignores requests that got a
 // connection and no answer, because their callers chose the path.
 type guardedTransport struct {
-	cluster string
-	breaker *limits.Breaker
-	next    http.RoundTripper
+	cluster, host string
+	breaker       *limits.Breaker
+	failure       *atomic.Pointer[status.Error] // the last Failure that the breaker counted; nil before the first
+	next          http.RoundTripper
 }
 
 func (t *guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if isProbe(r.Context()) {
 		resp, err := t.next.RoundTrip(r)
-		t.breaker.Probe(outcome(r.Context(), err))
+		t.breaker.Probe(t.outcome(r.Context(), err))
 		return resp, err
 	}
 	done, retryAfter := t.breaker.Allow()
@@ -35,16 +38,25 @@ func (t *guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Body != nil {
 			_ = r.Body.Close()
 		}
-		return nil, circuitOpen(t.cluster, retryAfter)
+		return nil, t.circuitOpen(retryAfter)
 	}
 	var connecting connectTrace
 	resp, err := t.next.RoundTrip(r.WithContext(connecting.trace(r.Context())))
 	if err != nil && !connecting.Load() {
 		done(limits.Ignored)
 	} else {
-		done(outcome(r.Context(), err))
+		done(t.outcome(r.Context(), err))
 	}
 	return resp, err
+}
+
+// outcome also keeps the explanation of a failure.
+func (t *guardedTransport) outcome(ctx context.Context, err error) limits.Outcome {
+	o := outcome(ctx, err)
+	if o == limits.Failure {
+		t.failure.Store(CallFailure(t.cluster, t.host, err))
+	}
+	return o
 }
 
 type connectTrace struct {
@@ -73,10 +85,20 @@ func outcome(ctx context.Context, err error) limits.Outcome {
 	return limits.Failure
 }
 
-func circuitOpen(name string, retryAfter time.Duration) error {
-	e := status.New(status.CircuitOpen, name, "cluster %q is not called now: it did not answer recently; "+
-		"try again in %s, or see its condition Ready for the reason", name, retryAfter.Round(time.Second))
-	e.RetryAfter = retryAfter
+// maxCircuitRetry is the longest pause that is sent as Retry-After. client-go waits that long up to ten times, and prints
+// nothing meanwhile: with a pause of 28 s, kubectl would wait for minutes. Without the header, it fails at once.
+const maxCircuitRetry = time.Second
+
+// circuitOpen returns the error of a request that the breaker refuses. It contains the reason of the last failure.
+func (t *guardedTransport) circuitOpen(pause time.Duration) error {
+	why := fmt.Sprintf("cluster %q did not answer the gateway's last probe", t.cluster)
+	if e := t.failure.Load(); e != nil {
+		why, _, _ = strings.Cut(e.Message, ";") // without the advice
+	}
+	e := status.New(status.CircuitOpen, t.cluster, "%s; the gateway calls it again in %s", why, pause.Round(time.Second))
+	if pause <= maxCircuitRetry {
+		e.RetryAfter = pause
+	}
 	return e
 }
 

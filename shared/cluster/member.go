@@ -3,12 +3,14 @@ package cluster
 import (
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/eks"
 	"github.com/clusterpass/clusterpass/shared/limits"
+	"github.com/clusterpass/clusterpass/shared/status"
 )
 
 // Timeouts of connections to a member. The deadline of a whole request is set by its caller.
@@ -103,7 +105,10 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 			pools[i] = newPluginPool(plugin, t)
 		}
 	}
-	guard := func(next http.RoundTripper) http.RoundTripper { return &guardedTransport{c.Name, breaker, next} }
+	failure := &atomic.Pointer[status.Error]{}
+	guard := func(next http.RoundTripper) http.RoundTripper {
+		return &guardedTransport{cluster: c.Name, host: kc.Server.Host, breaker: breaker, failure: failure, next: next}
+	}
 	return &Member{
 		Cluster: c, Server: kc.Server, Credential: kc.Credential, REST: guard(pools[0]), Streams: guard(pools[1]),
 		Merged: guard(pools[2]), Upgrade: guard(pools[3]),

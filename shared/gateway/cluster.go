@@ -11,6 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -55,6 +56,9 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, fc *forward.Ca
 	defer release()
 	if f := g.cfg.Function; f != nil {
 		return f.forward(w, r, fc)
+	}
+	if isDiscovery(fc.Route.Path) && route.IsRead(r.Method) {
+		return g.discovery.forward(w, r, fc)
 	}
 	return forward.Do(w, r, fc)
 }

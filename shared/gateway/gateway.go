@@ -63,6 +63,8 @@ type Config struct {
 	// ClientTimeout is the time in which a client must accept each write of at most 256 KiB of a response. It is also the
 	// time for each 256 KiB of a request's body. 0 means one minute. Streams have other limits.
 	ClientTimeout time.Duration
+	// DiscoveryTimeout is the time in which a member must begin to answer discovery, outside of functions. 0 means 10 s.
+	DiscoveryTimeout time.Duration
 	// Log receives one event for each request. nil means slog.Default().
 	Log   *slog.Logger
 	Audit *audit.Log
@@ -76,6 +78,7 @@ type Config struct {
 type Gateway struct {
 	cfg         Config
 	crossOrigin *http.CrossOriginProtection
+	discovery   *discovery
 	prefetched  atomic.Bool // see admit
 	reported    metricCounts
 }
@@ -93,7 +96,10 @@ func New(cfg Config) *Gateway {
 	}
 	cfg.Recheck = cmp.Or(cfg.Recheck, defaultRecheck)
 	cfg.ClientTimeout = cmp.Or(cfg.ClientTimeout, defaultClientTimeout)
-	return &Gateway{cfg: cfg, crossOrigin: cfg.Origins.protection()}
+	return &Gateway{
+		cfg: cfg, crossOrigin: cfg.Origins.protection(),
+		discovery: newDiscovery(cmp.Or(cfg.DiscoveryTimeout, defaultDiscoveryTimeout)),
+	}
 }
 
 // Close writes the queued audit events, until ctx ends. No request may follow.
@@ -188,25 +194,34 @@ func fail(w *recorder, r *http.Request, c *call, err error) {
 	}
 	c.err = status.From(err)
 	if w.code == 0 {
-		refuse(w, r, err)
+		refuse(w, r, err, errorWriter(r, c))
 	}
+}
+
+// errorWriter returns the function that writes an error in the form that the client shows.
+func errorWriter(r *http.Request, c *call) func(http.ResponseWriter, error) *status.Error {
+	if readsText(r, c.request.Route.Path) {
+		return status.WriteText
+	}
+	return status.Write
 }
 
 // maxRefused is the maximum of a refused request's body, in bytes, that is read so that its client can read the
 // response.
 const maxRefused = 4 << 20
 
-// refuse writes an error. After a request with a body, it ends the connection. If the connection stayed open, net/http
-// would read up to 256 KiB of the body before the response, however slowly they arrive. Before the end, refuse reads up
-// to maxRefused bytes: closing a connection with unread bytes resets it, and the client would lose the response.
-func refuse(w *recorder, r *http.Request, err error) {
+// refuse writes an error with write. After a request with a body, it ends the connection. If the connection stayed
+// open, net/http would read up to 256 KiB of the body before the response, however slowly they arrive. Before the end,
+// refuse reads up to maxRefused bytes: closing a connection with unread bytes resets it, and the client would lose the
+// response.
+func refuse(w *recorder, r *http.Request, err error, write func(http.ResponseWriter, error) *status.Error) {
 	w.deadlines.refuse()
 	if r.ContentLength == 0 {
-		status.Write(w, err)
+		write(w, err)
 		return
 	}
 	w.Header().Set("Connection", "close")
-	status.Write(w, err)
+	write(w, err)
 	_ = w.deadlines.conn.Flush()
 	_, _ = io.CopyN(io.Discard, r.Body, maxRefused)
 }

@@ -17,7 +17,7 @@ func (g *Gateway) finish(w *recorder, r *http.Request, c *call) {
 	panicked := recover()
 	isFault := panicked != nil && panicked != http.ErrAbortHandler //nolint:errorlint // net/http compares it so
 	if isFault {
-		panicked = g.failPanic(w, c, panicked)
+		panicked = g.failPanic(w, r, c, panicked)
 	}
 	c.err = cmp.Or(c.err, c.ended)
 	c.audit.Bytes(w.sent.Load(), w.bytesReceived())
@@ -41,7 +41,7 @@ func (g *Gateway) finish(w *recorder, r *http.Request, c *call) {
 }
 
 // failPanic returns the value to panic with again, or nil if it wrote an error.
-func (g *Gateway) failPanic(w *recorder, c *call, panicked any) any {
+func (g *Gateway) failPanic(w *recorder, r *http.Request, c *call, panicked any) any {
 	c.err = &status.Error{
 		Reason: status.Internal, Message: "the gateway failed to handle the call; its log has the cause",
 	}
@@ -49,7 +49,7 @@ func (g *Gateway) failPanic(w *recorder, c *call, panicked any) any {
 	if w.code != 0 {
 		return http.ErrAbortHandler
 	}
-	status.Write(w, c.err)
+	errorWriter(r, c)(w, c.err)
 	return nil
 }
 

@@ -121,7 +121,7 @@ func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway
 			identity.X509{CA: identity.NewClientCA(i.CA.Pool(), nil), Peer: identity.TLSPeer},
 		},
 		Tokens: ownTokens{}, Access: authorizer, Members: members, Log: opts.Log, Function: opts.Function,
-		Recheck: 50 * time.Millisecond,
+		Recheck: 50 * time.Millisecond, DiscoveryTimeout: opts.FleetDeadline,
 	}
 	if opts.Configure != nil {
 		opts.Configure(&cfg)

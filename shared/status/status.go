@@ -23,6 +23,7 @@ const (
 	BadRequest        Reason = "bad_request"        // 400: invalid URL or header
 	Unauthenticated   Reason = "unauthenticated"    // 401: no accepted credential
 	Forbidden         Reason = "forbidden"          // 403: identified, not allowed
+	CannotImpersonate Reason = "cannot_impersonate" // 403: the member does not let the gateway impersonate the caller
 	UnknownCluster    Reason = "unknown_cluster"    // 404: no cluster of that name
 	UnknownPath       Reason = "unknown_path"       // 404: the gateway does not serve this path
 	RequestTimeout    Reason = "request_timeout"    // 408: the body did not arrive in time
@@ -63,6 +64,7 @@ var classes = map[Reason]struct {
 	BadRequest:        {http.StatusBadRequest, metav1.StatusReasonBadRequest},
 	Unauthenticated:   {http.StatusUnauthorized, metav1.StatusReasonUnauthorized},
 	Forbidden:         {http.StatusForbidden, metav1.StatusReasonForbidden},
+	CannotImpersonate: {http.StatusForbidden, metav1.StatusReasonForbidden},
 	UnknownCluster:    {http.StatusNotFound, metav1.StatusReasonNotFound},
 	UnknownPath:       {http.StatusNotFound, metav1.StatusReasonNotFound},
 	RequestTimeout:    {http.StatusRequestTimeout, metav1.StatusReasonTimeout},
@@ -95,11 +97,11 @@ var classes = map[Reason]struct {
 	MembersRefused:    {http.StatusBadRequest, metav1.StatusReasonBadRequest},
 }
 
-// warned are the reasons with a Warning header. kubectl's discovery hides the Status, but prints warnings.
+// warned are the reasons with a Warning header. kubectl prints warnings, also where it shows no Status.
 var warned = map[Reason]bool{
-	Unauthenticated: true, Forbidden: true, UnknownCluster: true, Misconfigured: true, Unreachable: true,
-	CredentialRefused: true, StoreUnavailable: true, IssuerUnavailable: true,
-	AuditUnavailable: true, Timeout: true, CircuitOpen: true,
+	Unauthenticated: true, Forbidden: true, CannotImpersonate: true, UnknownCluster: true, Misconfigured: true,
+	Unreachable: true, CredentialRefused: true, StoreUnavailable: true, IssuerUnavailable: true, AuditUnavailable: true,
+	Timeout: true, CircuitOpen: true,
 }
 
 // Error is a failed request.
@@ -174,6 +176,30 @@ func WriteCode(w http.ResponseWriter, e *Error, code int) {
 	write(w, code, &st)
 }
 
+// maxTextRetry is the longest Retry-After of WriteText. client-go waits that long up to ten times for each of the six
+// requests with which kubectl begins, and prints nothing meanwhile.
+const maxTextRetry = time.Second
+
+// WriteText is like Write for clients that show no Status, such as client-go's discovery. That shows the text of a 403
+// and of a 5xx other than 503 and 504. So WriteText sends such codes as text, and 502 in place of 503 and 504. It adds
+// no Warning, which would repeat the text. For all other codes client-go has a text of its own, so WriteText calls
+// Write, which adds a Warning.
+func WriteText(w http.ResponseWriter, err error) *Error {
+	e := From(err)
+	code := e.Code()
+	switch {
+	case code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout:
+		code = http.StatusBadGateway
+	case code != http.StatusForbidden && code < http.StatusInternalServerError:
+		return Write(w, err)
+	}
+	if e.RetryAfter > 0 && e.RetryAfter <= maxTextRetry {
+		w.Header().Set("Retry-After", "1")
+	}
+	send(w, code, "text/plain; charset=utf-8", []byte(e.Message))
+	return e
+}
+
 // Status returns the error as a metav1.Status. It implements apimachinery's errors.APIStatus.
 func (e *Error) Status() metav1.Status {
 	st := metav1.Status{
@@ -210,8 +236,12 @@ func write(w http.ResponseWriter, code int, st *metav1.Status) {
 	if err != nil {
 		panic(err) // a Status always marshals
 	}
+	send(w, code, "application/json", body)
+}
+
+func send(w http.ResponseWriter, code int, contentType string, body []byte) {
 	h := w.Header()
-	h.Set("Content-Type", "application/json")
+	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))

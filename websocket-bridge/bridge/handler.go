@@ -54,7 +54,7 @@ func (b *Bridge) NewHandler(ctx context.Context, p *assembly.Parts, cfg HandlerC
 	api.Server.PublishKeys(ctx)
 	gw, err := p.NewGateway(ctx, assembly.Options{
 		Peer: cfg.Peer, Members: members, Fleet: api.Fleet, API: api.Server, Streams: b, Admission: b,
-		Source: b.limits.Source, Recheck: b.limits.Recheck,
+		Source: b.limits.Source, Recheck: b.limits.Recheck, DiscoveryTimeout: cfg.Fleet.FleetDeadline,
 	})
 	if err != nil {
 		return nil, err

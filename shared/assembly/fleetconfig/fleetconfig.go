@@ -14,7 +14,7 @@ import (
 // Settings are the fleet's configuration. Programs embed it beside assembly.Env.
 type Settings struct {
 	ControlPlane  string           `envconfig:"CLUSTERPASS_CONTROL_PLANE" desc:"Name of the control-plane cluster. It serves resources that the gateway itself lacks, and at /fleet the resources that no ResourceRegistry covers." example:"management"`
-	FleetDeadline time.Duration    `envconfig:"CLUSTERPASS_FLEET_DEADLINE" default:"10s" min:"100ms" desc:"Time in which a cluster must start to respond to a fleet request. Slower clusters are left out of the result." example:"5s"`
+	FleetDeadline time.Duration    `envconfig:"CLUSTERPASS_FLEET_DEADLINE" default:"10s" min:"100ms" desc:"Time in which a cluster must start to respond to a fleet request. The bridge also waits that long for the discovery of one cluster. Slower clusters are left out of the result." example:"5s"`
 	BareWrites    fleet.BareWrites `envconfig:"CLUSTERPASS_FLEET_BARE_WRITES" default:"whole" desc:"Fleet writes that may name an object without its cluster: whole (writes with the complete object, such as updates and kubectl apply), none, or all (also deletions and patches)." example:"none"`
 }
 

@@ -135,19 +135,30 @@ func shorten(text string) string {
 // Summary returns the error for one or more failures. It has their code if all have a Status with one code below 500.
 func Summary(failures []*Failure) error {
 	first := failures[0]
-	same := first.Status != nil && !slices.ContainsFunc(failures, func(e *Failure) bool {
-		return e.Code != first.Code || e.Status == nil
+	refused := first.asStatus()
+	same := refused != nil && !slices.ContainsFunc(failures, func(e *Failure) bool {
+		return e.Code != first.Code || e.asStatus() == nil
 	})
 	out := &status.Error{Reason: status.MembersFailed, Message: Texts(failures), Err: errors.Join(Errors(failures)...)}
 	if len(failures) == 1 {
 		out.Cluster = first.Cluster
 	}
 	if same && first.Code < 500 {
-		as := *first.Status // a copy: other callers share the failure
+		as := *refused // a copy: other callers share the failure
 		as.Code = int32(first.Code)
 		out.Reason, out.As = status.MembersRefused, &as
 	}
 	return out
+}
+
+// asStatus returns the member's Status, or that of the gateway for a member that refuses impersonation. nil means none.
+func (e *Failure) asStatus() *metav1.Status {
+	var own *status.Error
+	if e.Status == nil && errors.As(e.Err, &own) && own.Reason == status.CannotImpersonate {
+		st := own.Status()
+		return &st
+	}
+	return e.Status
 }
 
 // ExpiredSummary is Summary for failures that are all expired. Clients list again.

@@ -23,7 +23,9 @@ func TestJoin(t *testing.T) {
 	}
 	out := run("cluster", "join", "joined", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2",
 		"--label", "by=join")
-	if !strings.Contains(out, `cluster "joined" is registered`) || !strings.Contains(out, "identity impersonate") {
+	if !strings.Contains(out, `cluster "joined" is registered`) || !strings.Contains(out, "identity impersonate") ||
+		!strings.Contains(out, "  groups:                  any, including system:masters\n") ||
+		!strings.Contains(out, "So anyone with its token is cluster-admin.") {
 		t.Error(out)
 	}
 	run("cluster", "join", "joined", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2", "--replace")
@@ -91,6 +93,49 @@ func TestJoinByTwoGateways(t *testing.T) {
 				t.Errorf("the account for %s may impersonate %s", ownGroup, group)
 			}
 		}
+	}
+}
+
+// TestJoinForSomeGroups: the owner of the gateway, who is in system:masters, must learn what the refusal of such a
+// cluster means and which command helps, also from kubectl's discovery.
+func TestJoinForSomeGroups(t *testing.T) {
+	_ = e2e.Shared(t)
+	out, err := e2e.CLI(t, "", "cluster", "join", "narrow", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
+		"member2", "--group", "dev")
+	if err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "narrow") })
+	if !strings.Contains(out, "  groups:                  dev\n") || strings.Contains(out, "cluster-admin") {
+		t.Error(out)
+	}
+	if out, err := e2e.CLI(t, e2e.GrantYAML("narrow", "ann"), "apply", "-f", "-"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	t.Cleanup(func() { _, _ = e2e.CLI(t, e2e.GrantYAML("narrow", "ann"), "delete", "-f", "-") })
+	d := e2e.Direct("member2")
+	d.Must(t, "create", "clusterrolebinding", "narrow", "--clusterrole=view", "--user=ann")
+	t.Cleanup(func() { d.Run(t, "delete", "clusterrolebinding", "narrow") })
+	k := e2e.OwnAPI(t)
+	root := "https://" + e2e.HostOf(t, k.Kubeconfig)
+	const why = ` of the groups ["system:masters"]: `
+	const do = ` let its administrator run: clusterpass cluster join narrow --context CONTEXT --replace --group system:masters, `
+	for _, server := range []string{root + "/clusters/narrow", root + "/bridge/clusters/narrow"} {
+		k.Server = server
+		r := k.Run(t, "get", "configmaps", "-n", "default") // begins with discovery
+		for line := range strings.Lines(r.Stderr) {
+			if text := strings.ReplaceAll(line, `\`, ""); !strings.Contains(text, why) || !strings.Contains(text, do) {
+				t.Errorf("no reason in: %s", line)
+			}
+		}
+		if r.Code != 1 {
+			t.Error(r)
+		}
+		k.MustEventually(t, "get", "configmaps", "-n", "default", "--as", "ann", "--as-group", "dev")
+	}
+	r := e2e.OwnAPI(t).Run(t, "get", "--raw", "/clusters/narrow/api/v1/namespaces")
+	if r.Code != 1 || !strings.Contains(r.Stderr, `Warning: cluster "narrow" does not let`) || !strings.Contains(r.Stderr, do) {
+		t.Error(r)
 	}
 }
 

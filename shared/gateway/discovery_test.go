@@ -1,0 +1,209 @@
+package gateway_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
+)
+
+// warnings collects what kubectl would print as warnings.
+type warnings struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, text)
+}
+
+// discover returns the error and the warnings of client-go's discovery, with which kubectl begins.
+func (f *fixture) discover(path string) (error, []string) {
+	f.t.Helper()
+	var printed warnings
+	client, err := discovery.NewDiscoveryClientForConfig(&rest.Config{
+		Host: f.URL + path, Transport: f.HTTPClient.Transport, WarningHandler: &printed, Timeout: waittest.Patience,
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	_, err = client.ServerGroups()
+	return err, printed.all
+}
+
+func otherCA(t *testing.T) []byte {
+	t.Helper()
+	return clustertest.NewInstallation(t).CA.PEM()
+}
+
+// closedPort returns an address that refuses connections.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return "https://" + ln.Addr().String()
+}
+
+const impersonationForbidden = `groups "dev" is forbidden: User "system:serviceaccount:clusterpass-system:clusterpass-m" ` +
+	`cannot impersonate resource "groups" in API group "" at the cluster scope`
+
+func forbidImpersonation(w http.ResponseWriter, _ *http.Request) {
+	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":%q,"reason":"Forbidden",`+
+		`"details":{"name":"dev","kind":"groups"},"code":403}`, impersonationForbidden)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+	w.WriteHeader(http.StatusForbidden)
+	_, _ = io.WriteString(w, body)
+}
+
+// client-go's discovery shows no Status. Otherwise kubectl prints "unknown" in place of the reason, six times.
+func TestDiscoveryShowsTheReason(t *testing.T) {
+	h := newGateway(t, gatewaytest.Options{})
+	up := clustertest.NewMember(t, ok)
+	h.AddCluster("refusing", clustertest.Kubeconfig(closedPort(t), otherCA(t), token))
+	h.AddCluster("stranger", clustertest.Kubeconfig(up.URL, otherCA(t), token))
+	h.AddCluster("broken", []byte("{"))
+	h.AddCluster("expired", clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { unauthorized(w) }).
+		Kubeconfig(token))
+	h.AddCluster("joined", clustertest.NewMember(t, forbidImpersonation).Kubeconfig(token))
+	h.AddCluster("direct", up.Kubeconfig(token), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Direct })
+	for name, want := range map[string]string{
+		"refusing": `cluster "refusing" is unreachable at 127.0.0.1:`,
+		"stranger": `cluster "stranger" at 127.0.0.1:`,
+		"broken":   `cluster "broken" cannot be used: `,
+		"expired":  `cluster "expired" refuses the gateway's credential; its administrator must register it again`,
+	} {
+		err, printed := h.discover("/clusters/" + name)
+		if want = quoted(want); err == nil || !strings.Contains(err.Error(), `an error on the server ("`+want) || len(printed) > 0 {
+			t.Errorf("%s: %v, and warnings %q; want %s and no warning", name, err, printed, want)
+		}
+	}
+	for name, want := range map[string]string{ // client-go quotes nothing in a 403
+		"joined": `cluster "joined" does not let the gateway impersonate user "alice" of the groups ["dev"]: ` +
+			impersonationForbidden + `; call it as a user of another group (--as, --as-group), or let its administrator ` +
+			`run: clusterpass cluster join joined --context CONTEXT --replace --group dev, and`,
+		"direct": `cluster "direct" is registered with identity direct for other users`,
+	} {
+		if err, printed := h.discover("/clusters/" + name); err == nil || !strings.HasPrefix(err.Error(), want) ||
+			len(printed) > 0 {
+			t.Errorf("%s: %v, and warnings %q; want %s and no warning", name, err, printed, want)
+		}
+	}
+	const unknown = `there is no cluster "absent"` // client-go has a text of its own for a 404
+	if err, printed := h.discover("/clusters/absent"); err == nil || len(printed) == 0 ||
+		!strings.HasPrefix(printed[0], unknown) {
+		t.Errorf("absent: %v, and warnings %q; want a warning %s", err, printed, unknown)
+	}
+	h.LogIn("eve")
+	if err, _ := h.discover("/clusters/refusing"); err == nil || !strings.Contains(err.Error(), `User "eve" cannot get`) {
+		t.Errorf("without a grant: %v", err)
+	}
+}
+
+// quoted returns text as client-go prints it within quotation marks.
+func quoted(text string) string { return strings.ReplaceAll(text, `"`, `\"`) }
+
+// Scripts and clients that read a Status must get one.
+func TestOtherRequestsGetAStatus(t *testing.T) {
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", clustertest.Kubeconfig(closedPort(t), otherCA(t), token))
+	json := http.Header{"Accept": {"application/json, */*"}}
+	for _, tt := range []struct {
+		method, path string
+		header       http.Header
+		want         int // 0 for text
+	}{
+		{"GET", "/api", json, 0},
+		{"GET", "/apis", http.Header{"Accept": {discovery.AcceptV2}}, 0},
+		{"GET", "/version", json, 0},
+		{"GET", "/openapi/v2", http.Header{"Accept": {"application/com.github.proto-openapi.spec.v2@v1.0+protobuf"}}, 0},
+		{"GET", "/openapi/v3", json, 0},
+		{"GET", "/openapi/v3/apis/apps/v1", json, 0},
+		{"GET", "/version", http.Header{"Accept": {"*/*"}}, 502},
+		{"GET", "/version", nil, 502},
+		{"GET", "/api/v1", json, 502}, // client-go reads a Status there
+		{"GET", "/apis/apps/v1", json, 502},
+		{"GET", "/api/v1/pods", json, 502},
+		{"GET", "/versions", json, 502},
+		{"POST", "/api", json, 502},
+		{"GET", "/api/v1/pods", json, 503}, // after five failed connections
+	} {
+		resp := h.Do(tt.method, "/clusters/m"+tt.path, tt.header, "")
+		text := resp.Header.Get("Content-Type") == "text/plain; charset=utf-8"
+		if tt.want != 0 && !text {
+			// The circuit breaker may have opened.
+			gatewaytest.WantStatus(t, resp, resp.StatusCode, map[int]string{502: "unreachable", 503: "circuit_open"}[resp.StatusCode],
+				`cluster "m" is unreachable at 127.0.0.1:`)
+		} else if tt.want != 0 || !text || resp.StatusCode != http.StatusBadGateway || resp.Header.Get("Warning") != "" {
+			t.Errorf("%s %s %v: %s %v", tt.method, tt.path, tt.header, resp.Status, resp.Header)
+		}
+	}
+}
+
+// kubectl would wait for minutes: client-go repeats each request up to ten times after the seconds in Retry-After.
+func TestDiscoveryOfLostClusterEndsAtOnce(t *testing.T) {
+	h := newGateway(t, gatewaytest.Options{Freshness: cluster.Freshness{Secret: time.Hour, Object: time.Hour}})
+	h.AddCluster("m", clustertest.Kubeconfig(closedPort(t), otherCA(t), token))
+	for range 20 {
+		err, _ := h.discover("/clusters/m")
+		if err == nil || !strings.Contains(err.Error(), quoted(`cluster "m" is unreachable at 127.0.0.1:`)) {
+			t.Fatal(err)
+		}
+	}
+	var resp *http.Response
+	waittest.Until(t, "the circuit is open", func() bool { // between two trials
+		resp = h.Do("GET", "/clusters/m/api/v1/pods", nil, "")
+		return resp.StatusCode == http.StatusServiceUnavailable
+	})
+	gatewaytest.WantStatus(t, resp, http.StatusServiceUnavailable, "circuit_open", "the gateway calls it again in ")
+	if after := resp.Header.Get("Retry-After"); after != "" && after != "1" {
+		t.Errorf("Retry-After %s", after)
+	}
+}
+
+// A cluster that accepts connections and does not answer must cost kubectl one deadline, and not one for each of the six
+// requests with which it begins. Other callers must not notice.
+func TestDiscoveryOfSilentClusterFailsOnce(t *testing.T) {
+	hanging, release := hangingMember(t)
+	h := newGateway(t, gatewaytest.Options{Freshness: cluster.Freshness{Secret: time.Hour, Object: time.Hour}, FleetDeadline: waittest.Patience,
+		Configure: func(c *gateway.Config) { c.DiscoveryTimeout = firstByte }})
+	h.AddCluster("m", hanging.Kubeconfig(token))
+	for range 6 {
+		err, _ := h.discover("/clusters/m")
+		if want := quoted(`cluster "m" did not begin to answer within 100ms`); err == nil || !strings.Contains(err.Error(), want) {
+			t.Fatalf("%v, want %s", err, want)
+		}
+	}
+	if n := len(hanging.Requests()); n > 1 {
+		t.Errorf("the member received %d requests, want 1 at most", n)
+	}
+	release()
+	if body, resp := h.DoText("GET", "/clusters/m/api/v1/pods", nil, ""); resp.StatusCode != 200 || body != "ok" {
+		t.Errorf("another path: %s %q", resp.Status, body)
+	}
+	h.LogIn("bob", "dev")
+	waittest.Until(t, "another caller gets discovery", func() bool { // a busy machine may need more than the deadline
+		return h.Do("GET", "/clusters/m/api", nil, "").StatusCode == 200
+	})
+}
