@@ -356,7 +356,7 @@ func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {
 		do = "is the name right? The gateway's administrator registers it: clusterpass cluster add " + name
 	case http.StatusBadGateway:
 		do = "the gateway cannot use the cluster: is it up, reachable from the gateway, and is its credential still " +
-			"valid? Its administrator renews it: clusterpass cluster join " + name + " --replace"
+			"valid? Its administrator renews it: clusterpass cluster join " + name + " --replace --group GROUP, once for each group of its callers"
 	case http.StatusGatewayTimeout:
 		do = "the cluster or the network is slow or down: try again, then ask its administrator"
 	case http.StatusUnauthorized:
