@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/fleet"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
@@ -73,7 +74,7 @@ func TestFleetDiscoveryIsCachedByCaller(t *testing.T) {
 			`"resources":[{"resource":"of-%s","responseKind":{"kind":"K"},"scope":"Namespaced","verbs":["get"]}]}]}`,
 			r.Header.Get("Impersonate-User"))))(w, r)
 	}
-	h, members := newFleet(t, gatewaytest.Options{}, perCaller, perCaller)
+	h, members := newFleet(t, gatewaytest.Options{DiscoveryTTL: time.Hour}, perCaller, perCaller)
 	h.AddRegistry("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"*"}]}`)
 	h.Grant("some", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["b"],`+
 		`"verbs":["get"]}`)
@@ -113,7 +114,7 @@ func TestFleetDiscoveryIsShared(t *testing.T) {
 	const concurrent = 8
 	var received, calls atomic.Int32 // requests to the gateway, and calls of the cluster
 	canceled := make(chan struct{}, concurrent+1)
-	h, _ := newFleet(t, gatewaytest.Options{Wrap: func(next http.Handler) http.Handler {
+	h, _ := newFleet(t, gatewaytest.Options{DiscoveryTTL: time.Hour, Wrap: func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer context.AfterFunc(r.Context(), func() { canceled <- struct{}{} })()
 			received.Add(1)

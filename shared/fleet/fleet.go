@@ -15,6 +15,7 @@
 package fleet
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -51,11 +52,15 @@ type Config struct {
 	Freshness    time.Duration // maximum age of clusters and registries; 0 reads them for every request
 	ControlPlane string        // serves the kinds that no registry covers; "" for none
 	Deadline     time.Duration // for a read in a cluster, or for a list or watch to begin; 0 means 10 s
+	DiscoveryTTL time.Duration // maximum age of discovery and OpenAPI; 0 means 5 s
 	BareWrites   BareWrites    // "" means BareWhole
 	Log          *slog.Logger  // nil means slog.Default()
 }
 
-const defaultDeadline = 10 * time.Second
+const (
+	defaultDeadline     = 10 * time.Second
+	defaultDiscoveryTTL = 5 * time.Second // short, so that clients find new kinds soon
+)
 
 // Fleet answers requests for the fleet. It is safe for concurrent use.
 type Fleet struct {
@@ -74,7 +79,7 @@ func New(cfg Config) *Fleet {
 		cfg.Deadline = defaultDeadline
 	}
 	return &Fleet{
-		bareWrites: cfg.BareWrites, discovery: discovery.NewCaches(),
+		bareWrites: cfg.BareWrites, discovery: discovery.NewCaches(cmp.Or(cfg.DiscoveryTTL, defaultDiscoveryTTL)),
 		policy: selection.Policy{Access: cfg.Access, ControlPlane: cfg.ControlPlane},
 		members: members.NewPool(members.Config{
 			Objects: cfg.Objects, Members: cfg.Members, Freshness: cfg.Freshness, Deadline: cfg.Deadline, Log: cfg.Log,

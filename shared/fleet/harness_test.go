@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	hangDeadline = 5 * time.Second // the other members need less, even on a busy machine
+	hangDeadline = 15 * time.Second // the other members need less, even on a busy machine
 
 	// Karmada's path of requests to every cluster. Such requests ignore the registries.
 	allClusters = "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy"

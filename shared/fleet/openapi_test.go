@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
@@ -42,7 +43,7 @@ func withSchema(hash, schema string, documents *atomic.Int32) http.HandlerFunc {
 // TestFleetOpenAPI fails if equal documents are fetched twice for a caller, or cached for another one.
 func TestFleetOpenAPI(t *testing.T) {
 	var a, b, c atomic.Int32
-	h, _ := newFleet(t, gatewaytest.Options{}, withSchema("1", `"Pod":{"type":"a"}`, &a),
+	h, _ := newFleet(t, gatewaytest.Options{DiscoveryTTL: time.Hour}, withSchema("1", `"Pod":{"type":"a"}`, &a),
 		withSchema("1", `"Pod":{"type":"b"}`, &b), withSchema("2", `"Pod":{"type":"c"},"More":{}`, &c))
 	for path, tt := range map[string]struct {
 		want   string

@@ -35,6 +35,7 @@ const FleetDeadline = 2 * time.Minute
 type Options struct {
 	BareWrites    fleet.BareWrites                // the writes that need no cluster; empty means the default
 	FleetDeadline time.Duration                   // 0 means FleetDeadline
+	DiscoveryTTL  time.Duration                   // how long the fleet caches discovery; 0 means its default
 	ControlPlane  string                          // the cluster that answers for what no registry covers; empty for none
 	Function      *gateway.Function               // nil for none
 	Freshness     cluster.Freshness               // how long clusters are cached; the zero value caches nothing
@@ -112,7 +113,7 @@ func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway
 	cfg := gateway.Config{
 		Fleet: fleet.New(fleet.Config{
 			Objects: i.Objects, Members: members, Access: authorizer, Deadline: opts.FleetDeadline,
-			ControlPlane: opts.ControlPlane, BareWrites: opts.BareWrites, Log: opts.Log,
+			ControlPlane: opts.ControlPlane, BareWrites: opts.BareWrites, DiscoveryTTL: opts.DiscoveryTTL, Log: opts.Log,
 		}),
 		Identity: identity.Chain{
 			identity.FrontProxy{

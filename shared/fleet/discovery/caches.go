@@ -17,15 +17,15 @@ import (
 type Caches struct {
 	unions  *unions
 	schemas *schemas
+	ttl     time.Duration // of unions, and of documents without a digest
 }
 
-// NewCaches returns empty Caches.
-func NewCaches() *Caches { return &Caches{newUnions(), newSchemas()} }
+// NewCaches returns empty Caches. ttl is the time after which clients find new kinds.
+func NewCaches(ttl time.Duration) *Caches { return &Caches{newUnions(), newSchemas(), ttl} }
 
 const (
 	discoveryMax  = 64
-	discoverySize = 32 << 20        // bytes of all unions as JSON
-	discoveryTTL  = 5 * time.Second // short, so that clients find new kinds soon
+	discoverySize = 32 << 20 // bytes of all unions as JSON
 )
 
 const (

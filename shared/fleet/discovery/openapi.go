@@ -24,8 +24,6 @@ import (
 const (
 	maxIndex          = 1 << 20             // bytes of one member's index
 	maxUnited         = 2 * merge.MaxObject // bytes of a document of several members
-	indexTTL          = 5 * time.Second
-	swaggerTTL        = 5 * time.Second // of OpenAPI v2, which has no index
 	memberConcurrency = 4
 )
 
@@ -113,7 +111,7 @@ func (h *Handler) openAPI(w http.ResponseWriter, allowed []members.Entry, path s
 	if err != nil {
 		return err
 	}
-	index, err := h.schema([]any{"index", h.key(allowed)}, indexTTL, func(h *Handler) (*schema, error) {
+	index, err := h.schema([]any{"index", h.key(allowed)}, h.Caches.ttl, func(h *Handler) (*schema, error) {
 		return h.readIndex(allowed, union)
 	})
 	if err != nil {

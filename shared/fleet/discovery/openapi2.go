@@ -21,7 +21,7 @@ func (h *Handler) openAPI2(w http.ResponseWriter, allowed []members.Entry) error
 		accept, contentType, unite, empty = "application/json", "application/json", uniteSwagger, "{}"
 	}
 	key := []any{"v2", contentType, h.key(allowed)}
-	d, err := h.schema(key, swaggerTTL, func(h *Handler) (*schema, error) {
+	d, err := h.schema(key, h.Caches.ttl, func(h *Handler) (*schema, error) {
 		call := members.Call{Path: "/openapi/v2", Header: http.Header{"Accept": {accept}}}
 		return h.unite(allowed, call, unite, empty)
 	})

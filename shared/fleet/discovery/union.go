@@ -26,7 +26,7 @@ func (h *Handler) union(allowed []members.Entry) (
 	}, func() (*cachedUnion, error) {
 		one, err := h.withoutCancel().readUnion(allowed)
 		if err == nil {
-			cached.Add(key, one, time.Now().Add(discoveryTTL))
+			cached.Add(key, one, time.Now().Add(h.Caches.ttl))
 		}
 		return one, err
 	})
