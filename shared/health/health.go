@@ -3,6 +3,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,19 +26,24 @@ import (
 )
 
 const (
-	patience    = 5 * time.Second
 	atOnce      = 16
 	pageSize    = 500
 	maxMessage  = 300
 	readyReason = "ClusterReady" // Karmada's
 )
 
+// Timeout is the default of Prober.Timeout.
+const Timeout = 5 * time.Second
+
 // Prober probes members. It is safe for concurrent use.
 type Prober struct {
 	Objects objects.Store
 	Members *cluster.Members
 	Log     *slog.Logger
+	Timeout time.Duration // of one probe; 0 means Timeout
 }
+
+func (p *Prober) timeout() time.Duration { return cmp.Or(p.Timeout, Timeout) }
 
 // Run probes all members every interval until ctx ends. The interval varies by a fifth, so that several bridges do not
 // synchronize.
@@ -130,7 +136,7 @@ func (p *Prober) Probe(ctx context.Context, name string) (ready bool, err error)
 }
 
 func (p *Prober) probeVersion(ctx context.Context, name string) (version string, found metav1.Condition) {
-	ctx, cancel := context.WithTimeout(cluster.AsProbe(ctx), patience)
+	ctx, cancel := context.WithTimeout(cluster.AsProbe(ctx), p.timeout())
 	defer cancel()
 	began := time.Now()
 	m, err := p.Members.Get(ctx, name)
@@ -151,14 +157,14 @@ func (p *Prober) probeVersion(ctx context.Context, name string) (version string,
 		return version, metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionTrue, Reason: readyReason,
 			Message: fmt.Sprintf("the API server answered within %s", time.Since(began).Round(time.Millisecond))}
 	}
-	reason, message := why(err)
+	reason, message := why(err, p.timeout())
 	return "", metav1.Condition{
 		Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: string(reason), Message: message,
 	}
 }
 
 // why returns the reason and message of the condition. The reason is that of a request that fails alike.
-func why(err error) (status.Reason, string) {
+func why(err error, timeout time.Duration) (status.Reason, string) {
 	var known *status.Error
 	var answered *cluster.CallError
 	switch {
@@ -169,7 +175,7 @@ func why(err error) (status.Reason, string) {
 	case errors.As(err, &answered):
 		return status.Unreachable, fmt.Sprintf("the API server answers %d %s", answered.Code, http.StatusText(answered.Code))
 	case errors.Is(err, context.DeadlineExceeded):
-		return status.Timeout, fmt.Sprintf("the API server did not answer within %s", patience)
+		return status.Timeout, fmt.Sprintf("the API server did not answer within %s", timeout)
 	}
 	message := err.Error()
 	return status.Unreachable, message[:min(len(message), maxMessage)]

@@ -187,7 +187,7 @@ func bounded(t *testing.T) bool {
 	go func() { ended <- p.all(t.Context()) }()
 	waittest.Until(t, "as many are asked as may be", func() bool { return asked.Load() >= atOnce || len(ended) > 0 })
 	<-time.After(200 * time.Millisecond) // a surplus probe would start within this time; nothing else can show its absence
-	together, stood := asked.Load(), time.Since(began) > patience/2
+	together, stood := asked.Load(), time.Since(began) > Timeout/2
 	close(full)
 	if err := <-ended; err != nil {
 		t.Fatal(err)

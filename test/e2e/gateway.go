@@ -21,7 +21,11 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 )
 
-const recheck = 300 * time.Millisecond
+const (
+	recheck = 300 * time.Millisecond
+	// probeTimeout is longer than a busy machine needs. A late probe would stop all calls to a healthy cluster.
+	probeTimeout = 30 * time.Second
+)
 
 // GatewayService is the name of the gateway's Service in member1.
 const GatewayService = "clusterpass.kube-system.svc"
@@ -80,7 +84,7 @@ func StartGateway(t *testing.T, dir string, mode server.Mode, configure ...func(
 		Listen: "127.0.0.1:0", TunnelListen: "127.0.0.1:0", Hosts: []string{GatewayService}, Data: filepath.Join(dir, "data"),
 		Functions: mode, FunctionsDir: functionsDir(t),
 		Kubeconfig: h.Kubeconfig, Register: Clusters.KubeconfigFile(), DrainTimeout: time.Second,
-		Limits: bridge.Limits{Recheck: recheck, ProbeInterval: 2 * time.Second},
+		Limits: bridge.Limits{Recheck: recheck, ProbeInterval: 2 * time.Second, ProbeTimeout: probeTimeout},
 		Shared: assembly.Shared{Auditing: assembly.Auditing{Audit: filepath.Join(dir, "audit.log")}},
 	}
 	cfg.FleetDeadline = 25 * time.Second // less than a function's; a busy machine makes members slow

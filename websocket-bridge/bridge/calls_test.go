@@ -137,7 +137,7 @@ func TestUnreadStream(t *testing.T) {
 		read   int // lines of the response to read
 	}{
 		"nothing is read":                {Limits{StallTimeout: 200 * time.Millisecond}, 0},
-		"the head is read":               {Limits{StallTimeout: 6 * time.Second}, 1},
+		"the head is read":               {Limits{StallTimeout: 10 * time.Second}, 1},
 		"ended by the bridge":            {Limits{StreamTimeout: 200 * time.Millisecond}, 0},
 		"ended by the bridge, long wait": {Limits{StreamTimeout: 200 * time.Millisecond, StallTimeout: time.Hour}, 0},
 	} {

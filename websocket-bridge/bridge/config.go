@@ -76,6 +76,7 @@ type Limits struct {
 	MaxMessage        int64         `envconfig:"CLUSTERPASS_MAX_MESSAGE_BYTES" default:"1048576" min:"1024" desc:"Maximum size in bytes of a websocket message from a client that the bridge must parse." example:"65536"`
 	Recheck           time.Duration `envconfig:"CLUSTERPASS_RECHECK" default:"10s" min:"1s" desc:"Interval at which the credential, access and cluster of every stream are checked." example:"5s"`
 	ProbeInterval     time.Duration `envconfig:"CLUSTERPASS_PROBE_INTERVAL" default:"30s" min:"0s" desc:"Interval of the health probes that set each cluster's condition Ready. 0s disables them." example:"10s"`
+	ProbeTimeout      time.Duration `ignored:"true"` // of one probe; 0 means health.Timeout
 	MaxHeader         int           `envconfig:"CLUSTERPASS_MAX_HEADER_BYTES" default:"65536" min:"4096" desc:"Maximum size in bytes of a request's headers." example:"16384"`
 }
 

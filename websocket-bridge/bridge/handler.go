@@ -92,6 +92,7 @@ func (h *Handler) startBackground(ctx context.Context, b *Bridge, log *slog.Logg
 	if b.limits.ProbeInterval == 0 {
 		return
 	}
+	api.Prober.Timeout = b.limits.ProbeTimeout
 	h.onClose(background(ctx, func(ctx context.Context) { api.Prober.Run(ctx, b.limits.ProbeInterval) }))
 }
 

@@ -115,7 +115,7 @@ func TestStalledClient(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var sent atomic.Int64
 	gone := make(chan struct{})
-	hs := serve(t, Limits{StallTimeout: 5 * time.Second}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
+	hs := serve(t, Limits{StallTimeout: 10 * time.Second}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
 		defer close(gone)
 		line := strings.Repeat("x", 1<<16)
 		for r.Context().Err() == nil {

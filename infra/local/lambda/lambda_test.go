@@ -283,12 +283,13 @@ func TestMany(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
-	f := newFunction(t, Config{Timeout: 5 * time.Second})
+	t.Parallel() // it mostly waits
+	f := newFunction(t, Config{Timeout: 15 * time.Second})
 	pid := identify(t, f).PID
 	_, err := f.Invoke(t.Context(), restEvent(t, "/sleep"))
 	var fe *FunctionError
 	if !errors.As(err, &fe) || fe.Type != "Sandbox.Timedout" ||
-		!strings.HasSuffix(fe.Message, "Error: Task timed out after 5.00 seconds") {
+		!strings.HasSuffix(fe.Message, "Error: Task timed out after 15.00 seconds") {
 		t.Errorf("got %v", err)
 	}
 	waittest.Until(t, "the process is killed", isGone(pid))
@@ -641,9 +642,10 @@ func TestBrokenStreams(t *testing.T) {
 	for end, wantType := range map[string]string{"abort": "Error", "exit": "Runtime.ExitError",
 		"sleep": "Sandbox.Timedout"} {
 		t.Run(end, func(t *testing.T) {
+			t.Parallel() // the last one mostly waits
 			cfg := Config{Env: map[string]string{"MODE": "stream"}}
 			if end == "sleep" {
-				cfg.Timeout = 3 * time.Second
+				cfg.Timeout = 10 * time.Second
 			}
 			f := newFunction(t, cfg)
 			suffix := "onetwo"
@@ -676,7 +678,7 @@ func TestStreamLimits(t *testing.T) {
 		t.Skip("slow: make test runs it")
 	}
 	t.Run("reader leaves", func(t *testing.T) {
-		f := newFunction(t, Config{Timeout: 5 * time.Second, MaxConcurrency: 1, Env: map[string]string{"MODE": "stream"}})
+		f := newFunction(t, Config{Timeout: 15 * time.Second, MaxConcurrency: 1, Env: map[string]string{"MODE": "stream"}})
 		s, err := f.InvokeStream(t.Context(), restEvent(t, "/stream?end=endless"))
 		if err != nil {
 			t.Fatal(err)
