@@ -199,7 +199,7 @@ func credentialRefused(c *Call) error {
 // impersonationRefused closes the response and returns an error if the member does not let the gateway's credential
 // impersonate the caller. kube-apiserver's own error names neither the caller nor, since Kubernetes 1.36, the missing
 // right. An application behind a proxy subresource could send the same, so those responses pass unchanged.
-func impersonationRefused(resp *http.Response, c Call) error {
+func impersonationRefused(resp *http.Response, c *Call) error {
 	if resp.StatusCode != http.StatusForbidden || c.Member.Cluster.Mode() != v1alpha1.Impersonate || isProxied(c.Resource) {
 		return nil
 	}

@@ -45,7 +45,7 @@ func newDiscovery(timeout time.Duration) *discovery {
 // forward works like forward.Do, but waits at most d.timeout for the beginning of the response. After a timeout, it
 // fails the discovery of the same user in the same cluster at once, for silentTTL, because kubectl sends several such
 // requests one after the other.
-func (d *discovery) forward(w http.ResponseWriter, r *http.Request, c forward.Call) error {
+func (d *discovery) forward(w http.ResponseWriter, r *http.Request, c *forward.Call) error {
 	name, key := c.Member.Cluster.Name, slowKey(c)
 	if err, ok := d.silent.Get(key); ok {
 		return err
@@ -59,13 +59,14 @@ func (d *discovery) forward(w http.ResponseWriter, r *http.Request, c forward.Ca
 	defer cancel(nil)
 	deadline := time.AfterFunc(d.timeout, func() { cancel(late) })
 	defer deadline.Stop()
-	c.Observer = &firstByteObserver{next: c.Observer, begin: func() error {
+	observed := *c
+	observed.Observer = &firstByteObserver{next: c.Observer, begin: func() error {
 		if !deadline.Stop() {
 			return late
 		}
 		return nil
 	}}
-	err := forward.Do(w, r.WithContext(ctx), c)
+	err := forward.Do(w, r.WithContext(ctx), &observed)
 	if err != nil && status.From(err).Reason == status.Timeout {
 		d.silent.Add(key, err, time.Now().Add(silentTTL))
 	}
