@@ -26,7 +26,11 @@ func TestFrameSizes(t *testing.T) {
 	m := newGuardedMember(t, srv.URL)
 	roots := x509.NewCertPool()
 	roots.AddCert(srv.Certificate())
-	for _, transport := range m.transports {
+	for _, p := range m.pools {
+		transport, ok := p.(*http.Transport)
+		if !ok {
+			t.Fatalf("the pool is a %T", p)
+		}
 		transport.TLSClientConfig.RootCAs = roots
 	}
 	for _, tt := range []struct {
