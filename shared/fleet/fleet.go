@@ -3,7 +3,7 @@
 // Fleet.Do calls, as the caller, the clusters that a request covers. It dispatches to the packages below it:
 //
 //   - request parses the request, and selection decides which clusters it covers.
-//   - list, watch, object and discovery answer it.
+//   - list, watch, object, review and discovery answer it.
 //   - members calls clusters, and reads their records and the registries.
 //
 // Invariants:
@@ -28,6 +28,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/object"
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
+	"github.com/clusterpass/clusterpass/shared/fleet/review"
 	"github.com/clusterpass/clusterpass/shared/fleet/selection"
 	"github.com/clusterpass/clusterpass/shared/fleet/watch"
 	"github.com/clusterpass/clusterpass/shared/forward"
@@ -53,12 +54,16 @@ type Config struct {
 	ControlPlane string        // serves the kinds that no registry covers; "" for none
 	Deadline     time.Duration // for a read in a cluster, or for a list or watch to begin; 0 means 10 s
 	DiscoveryTTL time.Duration // maximum age of discovery and OpenAPI; 0 means 5 s
-	BareWrites   BareWrites    // "" means BareWhole
-	Log          *slog.Logger  // nil means slog.Default()
+	// GracePeriod is the time that clusters have once another one has given an answer that is enough; 0 means 2 s.
+	GracePeriod time.Duration
+	BareWrites  BareWrites       // "" means BareWhole
+	Now         func() time.Time // clock of the answers to reviews; nil means time.Now
+	Log         *slog.Logger     // nil means slog.Default()
 }
 
 const (
 	defaultDeadline     = 10 * time.Second
+	defaultGracePeriod  = 2 * time.Second
 	defaultDiscoveryTTL = 5 * time.Second // short, so that clients find new kinds soon
 )
 
@@ -68,6 +73,7 @@ type Fleet struct {
 	members    *members.Pool
 	policy     selection.Policy
 	discovery  *discovery.Caches
+	reviews    *review.Cache
 }
 
 // New returns a Fleet.
@@ -75,14 +81,18 @@ func New(cfg Config) *Fleet {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	if cfg.Deadline == 0 {
-		cfg.Deadline = defaultDeadline
+	cfg.Deadline = cmp.Or(cfg.Deadline, defaultDeadline)
+	cfg.GracePeriod = cmp.Or(cfg.GracePeriod, defaultGracePeriod)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
 	}
 	return &Fleet{
 		bareWrites: cfg.BareWrites, discovery: discovery.NewCaches(cmp.Or(cfg.DiscoveryTTL, defaultDiscoveryTTL)),
+		reviews: review.NewCache(cfg.Now),
 		policy: selection.Policy{Access: cfg.Access, ControlPlane: cfg.ControlPlane},
 		members: members.NewPool(members.Config{
-			Objects: cfg.Objects, Members: cfg.Members, Freshness: cfg.Freshness, Deadline: cfg.Deadline, Log: cfg.Log,
+			Objects: cfg.Objects, Members: cfg.Members, Freshness: cfg.Freshness, Deadline: cfg.Deadline,
+			GracePeriod: cfg.GracePeriod, Now: cfg.Now, Log: cfg.Log,
 		}),
 	}
 }
@@ -101,6 +111,13 @@ func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) 
 	if !d.req.Resource.IsResource {
 		h := discovery.Handler{Caches: f.discovery, Client: d.client, Request: d.req, Selector: d.selector}
 		return nil, h.Serve(w)
+	}
+	if of, ok := request.SelfReviewOf(d.req.Resource); ok {
+		h := review.Handler{
+			Cache: f.reviews, Client: d.client, Request: d.req, Selector: d.selector, Body: r.Body, Names: d.object.Names,
+			Recorder: c.Recorder,
+		}
+		return nil, h.Serve(w, of)
 	}
 	targets, err := d.selector.Targets(r.Context())
 	if err != nil {

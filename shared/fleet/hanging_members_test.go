@@ -107,7 +107,7 @@ func TestFleetWatchHangs(t *testing.T) {
 // TestFleetHangs fails if reads of an object wait for another cluster that hangs, or if every list waits for it anew.
 func TestFleetHangs(t *testing.T) {
 	t.Parallel() // the test waits more than it computes
-	h := newGateway(t, gatewaytest.Options{})
+	h := newGateway(t, gatewaytest.Options{GracePeriod: time.Millisecond})
 	never := make(chan struct{})
 	a, b := clustertest.NewMember(t, withKinds("gateways=Gateway/Namespaced", withGateway("of-a"))),
 		clustertest.NewMember(t, hangInDiscovery(never, respond(200, "ok")))

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
@@ -164,7 +165,8 @@ func TestFleetReadsDoNotWaitForHangingCluster(t *testing.T) {
 		respond(200, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)(w, r)
 	}
 	none := refuse(404, "NotFound", `pods "one" not found`)
-	h, _ := newFleet(t, gatewaytest.Options{FleetDeadline: hangDeadline}, func(w http.ResponseWriter, r *http.Request) {
+	opts := gatewaytest.Options{FleetDeadline: hangDeadline, GracePeriod: 2 * time.Second}
+	h, _ := newFleet(t, opts, func(w http.ResponseWriter, r *http.Request) {
 		if gone.Load() {
 			none(w, r)
 			return

@@ -156,13 +156,13 @@ func TestFleetNamespaceSelectsCluster(t *testing.T) {
 	for path, want := range map[string]string{
 		"/api/v1/namespaces/x@b/pods/one@a": `the path names cluster "a",` +
 			` but cluster "b" is named by its namespace`,
-		"/api/v1/namespaces/x@b/pods?clusters=a": `the namespace names cluster "b"`,
+		"/api/v1/namespaces/x@b/pods?clusters=a": `the request names cluster "b"`,
 		"/api/v1/namespaces/x@b/pods?fieldSelector=metadata.name%3Done%40a": `names cluster "b", ` +
 			`its field selector "a"`,
 		"/api/v1/namespaces/x/pods?labelSelector=a%3Dweb%40b,b%3Dweb%40a":                `names clusters "b" and "a"`,
 		"/api/v1/namespaces/x/pods?labelSelector=a!%3Dweb%40b":                           "would exclude",
 		"/api/v1/namespaces/x/pods?labelSelector=clusterpass.io/cluster%3Da,b%3Dweb%40b": `names clusters "b" and ["a"]`,
-		"/api/v1/namespaces/x@b/pods?labelSelector=clusterpass.io/cluster%3Da":           `the namespace names cluster "b"`,
+		"/api/v1/namespaces/x@b/pods?labelSelector=clusterpass.io/cluster%3Da":           `the request names cluster "b"`,
 		"/api/v1/namespaces/@b/pods":                                                     `"" is no object's name`,
 	} {
 		gatewaytest.WantStatus(t, h.Do("GET", "/fleet"+path, nil, ""), 400, "bad_request", want)

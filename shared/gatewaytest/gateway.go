@@ -36,6 +36,7 @@ type Options struct {
 	BareWrites    fleet.BareWrites                // the writes that need no cluster; empty means the default
 	FleetDeadline time.Duration                   // 0 means FleetDeadline
 	DiscoveryTTL  time.Duration                   // how long the fleet caches discovery; 0 means its default
+	GracePeriod   time.Duration                   // 0 means FleetDeadline, so that no cluster is left out by chance
 	ControlPlane  string                          // the cluster that answers for what no registry covers; empty for none
 	Function      *gateway.Function               // nil for none
 	Freshness     cluster.Freshness               // how long clusters are cached; the zero value caches nothing
@@ -94,6 +95,9 @@ func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway
 	if opts.FleetDeadline == 0 {
 		opts.FleetDeadline = FleetDeadline
 	}
+	if opts.GracePeriod == 0 {
+		opts.GracePeriod = FleetDeadline
+	}
 	if opts.Now == nil {
 		opts.Now = i.Clock.Now
 	}
@@ -113,7 +117,8 @@ func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway
 	cfg := gateway.Config{
 		Fleet: fleet.New(fleet.Config{
 			Objects: i.Objects, Members: members, Access: authorizer, Deadline: opts.FleetDeadline,
-			ControlPlane: opts.ControlPlane, BareWrites: opts.BareWrites, DiscoveryTTL: opts.DiscoveryTTL, Log: opts.Log,
+			GracePeriod: opts.GracePeriod, DiscoveryTTL: opts.DiscoveryTTL, ControlPlane: opts.ControlPlane,
+			BareWrites: opts.BareWrites, Now: opts.Now, Log: opts.Log,
 		}),
 		Identity: identity.Chain{
 			identity.FrontProxy{

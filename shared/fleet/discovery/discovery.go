@@ -83,6 +83,7 @@ func (h *Handler) discovery(w http.ResponseWriter, allowed []members.Entry, part
 	if len(union.Items) == 0 && len(failures) == 0 {
 		members.AddWarning(w.Header(), nothingGlobal)
 	}
+	union = withSelfReviews(union)
 	if len(parts) == 1 {
 		if v := aggregatedVersion(h.Request.Header); v != "" {
 			return writeAggregated(w, v, groupsOf(union, parts[0] == "api"))

@@ -52,5 +52,6 @@ func (h *Handler) documents(of []members.Entry, bodies [][]byte, maxSize int64, 
 	}
 	successful, failures, err := members.Split(answers)
 	members.CloseAll(successful)
+	h.Client.RememberHung(failures)
 	return good, failures, err
 }

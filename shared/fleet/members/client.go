@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -171,11 +172,11 @@ func (c *Client) Fail(ctx context.Context, cluster string, err error) error {
 	case errors.As(err, &e):
 		return e
 	case errors.As(context.Cause(ctx), &late):
-		return NewFailure(cluster, http.StatusGatewayTimeout, err, "cluster %q %v", cluster, late)
+		return NewFailure(cluster, http.StatusGatewayTimeout, fmt.Errorf("%w: %w", late, err), "cluster %q %v", cluster, late)
 	case errors.Is(context.Cause(ctx), ErrFoundElsewhere):
 		return NewFailure(cluster, http.StatusGatewayTimeout, err,
 			"cluster %q did not respond within %v after the object was found in the cluster that had it last", cluster,
-			GracePeriod)
+			c.GracePeriod())
 	case errors.As(err, &own):
 		return &Failure{Cluster: cluster, Code: own.Code(), Message: own.Message, Err: err}
 	default:

@@ -59,6 +59,9 @@ type deadlineError struct {
 	isWrite bool // the member may have done the write
 }
 
+// NewDeadlineError returns a cause that ends reads of members, as their own deadline does.
+func NewDeadlineError(after time.Duration) error { return &deadlineError{after: after} }
+
 func (e *deadlineError) Error() string {
 	text := fmt.Sprintf("did not answer within %v", e.after)
 	if e.isWrite {

@@ -112,7 +112,7 @@ func kindsOf(doc []byte) (map[string]ResourceKind, error) {
 }
 
 // Kinds returns the kind of a resource in each of these members, by name. Once the member with the id preferred has the
-// resource, it waits for the others no longer than GracePeriod; 0 prefers none.
+// resource, it waits for the others no longer than the grace period; 0 prefers none.
 func (p *Pool) Kinds(ctx context.Context, members []Entry, k registry.Kind, preferred uint64) (
 	map[string]KindReport, error,
 ) {
@@ -146,7 +146,7 @@ func (p *Pool) Kinds(ctx context.Context, members []Entry, k registry.Kind, pref
 		select {
 		case r := <-results:
 			if reports[r.from.Name] = r.report; r.from.ID == preferred && r.report.Kind != "" {
-				late = time.After(GracePeriod)
+				late = time.After(p.cfg.GracePeriod)
 			}
 		case <-late:
 			return reports, nil

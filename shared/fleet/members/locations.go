@@ -9,12 +9,11 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cache"
 )
 
-// Once the cluster that had an object last has responded, reads wait no longer than GracePeriod for the others, which
-// may hang. Writes and streams wait for all.
+// Once the cluster that had an object last has responded, reads wait no longer than the grace period for the others,
+// which may hang. Writes and streams wait for all.
 const (
 	locationsMax = 10_000
 	locationsTTL = 5 * time.Minute
-	GracePeriod  = 2 * time.Second
 )
 
 // ErrFoundElsewhere cancels calls that a read no longer waits for.

@@ -20,7 +20,10 @@ type Config struct {
 	Members   *cluster.Members
 	Freshness time.Duration // maximum age of the Inventory; 0 reads it for every request
 	Deadline  time.Duration // until the response to a read begins; writes have writeDeadline
-	Log       *slog.Logger
+	// GracePeriod is the time that clusters have once another one has given an answer that is enough.
+	GracePeriod time.Duration
+	Now         func() time.Time // clock of RecentlyHung
+	Log         *slog.Logger
 }
 
 // Pool has the connections to the clusters of the fleet, and caches facts about them. It is safe for concurrent use.
@@ -29,14 +32,15 @@ type Pool struct {
 	inventory *cache.Cache[*Inventory]
 	kinds     *cache.Cache[map[string]ResourceKind]
 	locations *cache.Expiring[Digest, uint64] // the ids of clusters that had objects
-	decoding  chan struct{}                   // has one element for each body that is being decoded
+	hung      *cache.Expiring[Digest, *Failure]
+	decoding  chan struct{} // has one element for each body that is being decoded
 }
 
 // NewPool returns a Pool.
 func NewPool(cfg Config) *Pool {
 	p := &Pool{
 		cfg: cfg, inventory: newInventory(cfg.Objects, cfg.Freshness, cfg.Log), locations: newLocations(),
-		decoding: make(chan struct{}, maxDecoding),
+		hung: cache.NewExpiring[Digest, *Failure](hungMax, cfg.Now), decoding: make(chan struct{}, maxDecoding),
 	}
 	p.kinds = newKinds(p)
 	return p
@@ -49,6 +53,9 @@ func (p *Pool) Stats() map[string]cache.Stats {
 
 // Deadline returns the maximum time until the response of a member to a read begins.
 func (p *Pool) Deadline() time.Duration { return p.cfg.Deadline }
+
+// GracePeriod returns the time that clusters have once another one has given an answer that is enough.
+func (p *Pool) GracePeriod() time.Duration { return p.cfg.GracePeriod }
 
 // Log returns the logger.
 func (p *Pool) Log() *slog.Logger { return p.cfg.Log }

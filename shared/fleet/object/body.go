@@ -3,11 +3,11 @@ package object
 import (
 	"bytes"
 	"errors"
-	"io"
 	"net/http"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/fleet/request"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -15,16 +15,11 @@ import (
 const maxBody = 3 << 20 // bytes, as at kube-apiserver
 
 func (h *Handler) readBody() (*naming.Body, error) {
-	data, err := io.ReadAll(io.LimitReader(h.Body, maxBody+1))
-	var late *status.Error
-	switch {
-	case errors.As(err, &late):
-		return nil, late
-	case err != nil:
-		return nil, status.New(status.BadRequest, "", "the body broke off before its end")
-	case len(data) > maxBody:
-		return nil, status.New(status.TooLarge, "", "the body is larger than %d MiB", maxBody>>20)
-	case len(data) > 0 && !naming.Readable(h.contentType()):
+	data, err := request.ReadBody(h.Body, maxBody)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > 0 && !naming.Readable(h.contentType()) {
 		return nil, status.New(status.UnsupportedMedia, "", "the fleet reads the cluster from the body, so it accepts "+
 			"only JSON, YAML and protobuf, not %.100q", h.contentType())
 	}

@@ -48,7 +48,7 @@ func (f *finder) find(targets []members.Target, call func(t members.Target) (mem
 			return err
 		})
 		if a.Err == nil && isKnown && t.ID == last && f.req.IsRead() {
-			time.AfterFunc(members.GracePeriod, func() { cancel(members.ErrFoundElsewhere) })
+			time.AfterFunc(f.client.GracePeriod(), func() { cancel(members.ErrFoundElsewhere) })
 		}
 		return a
 	})

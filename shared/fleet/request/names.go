@@ -59,9 +59,8 @@ func (r *Request) splitNamespace() error {
 	if !ok || r.Resource.Resource == "namespaces" {
 		return nil
 	}
-	if r.Cluster != "" && r.Cluster != cluster || r.Clusters != nil && !slices.Contains(r.Clusters, cluster) {
-		return badRequest("the namespace names cluster %q, the label selector or the parameter %s another", cluster,
-			ClustersParam)
+	if err := r.checkSelects(cluster); err != nil {
+		return err
 	}
 	path, err := replaceInPath(r.Route.Path, r.Resource.Namespace, base)
 	if err != nil {
@@ -70,6 +69,24 @@ func (r *Request) splitNamespace() error {
 	r.Route.Path = path
 	r.Resource.Namespace, r.NamespaceCluster, r.Clusters = base, cluster, []string{cluster}
 	return nil
+}
+
+func (r *Request) checkSelects(cluster string) error {
+	if r.Cluster != "" && r.Cluster != cluster || r.Clusters != nil && !slices.Contains(r.Clusters, cluster) {
+		return badRequest("the request names cluster %q, but its label selector or the parameter %s another one", cluster,
+			ClustersParam)
+	}
+	return nil
+}
+
+// InCluster returns a copy that selects only one cluster, which NAMESPACE@CLUSTER or NAME@CLUSTER in the body names.
+func (r *Request) InCluster(cluster string) (*Request, error) {
+	if err := r.checkSelects(cluster); err != nil {
+		return nil, err
+	}
+	out := *r
+	out.Cluster, out.Clusters = cluster, []string{cluster}
+	return &out, nil
 }
 
 // replaceInPath replaces the first segment that is name. The segments before it have no @.

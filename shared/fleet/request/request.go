@@ -107,7 +107,7 @@ func (r *Request) References() *naming.References {
 
 // CallerDigest returns a hash of the identity that members receive. It is part of every cache key for one caller.
 func (r *Request) CallerDigest() members.Digest {
-	return members.DigestOf(r.User.Name, r.User.UID, r.User.Groups, r.User.Extra, r.User.Impersonator)
+	return members.DigestOfUser(r.User)
 }
 
 // ObjectKey returns a hash of the caller and the requested object.

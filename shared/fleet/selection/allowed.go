@@ -17,7 +17,7 @@ func (s *Selector) Allowed(ctx context.Context) ([]members.Entry, error) {
 			return nil, err
 		}
 		if !s.inventory.Has(name) {
-			return nil, status.New(status.UnknownCluster, name, "there is no cluster %q", name)
+			return nil, unknownCluster(name)
 		}
 	}
 	var out []members.Entry
@@ -62,4 +62,8 @@ func (s *Selector) noCluster(ctx context.Context, format string, args ...any) er
 		return err
 	}
 	return status.New(status.UnknownCluster, "", format, args...)
+}
+
+func unknownCluster(name string) error {
+	return status.New(status.UnknownCluster, name, "there is no cluster %q", name)
 }

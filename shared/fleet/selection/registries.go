@@ -45,8 +45,7 @@ func (s *Selector) notGlobal(k registry.Kind, isPartlyCovered bool) error {
 }
 
 // kinds returns the kind of a resource in each cluster of targets, and in the control-plane cluster. Without targets,
-// it reads none. For a read of one object, it waits at most members.GracePeriod after the cluster that last had the
-// object has responded.
+// it reads none. A read of one object waits at most the grace period once the cluster that had it last responds.
 func (s *Selector) kinds(ctx context.Context, targets []members.Entry, k registry.Kind) (
 	reports map[string]members.KindReport, control members.KindReport, err error,
 ) {

@@ -8,32 +8,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestFleetAccessReviews: users must find out what they may do in a cluster, with the cluster in the namespace.
-func TestFleetAccessReviews(t *testing.T) {
-	k := fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: authorization.k8s.io/v1, kind: "*"}`)
-	waittest.Until(t, "access review in member1", func() bool {
-		return k.Run(t, "auth", "can-i", "get", "pods", "-n", "default@member1").Code == 0
-	})
-	for _, tt := range []struct {
-		args string
-		code int
-		want string
-	}{
-		{"can-i get pods -n default@member2", 0, "yes"},
-		{"can-i get pods/web -n default@member2", 0, "yes"},
-		{"can-i --list -n default@member1", 0, "selfsubjectaccessreviews.authorization.k8s.io"},
-		{"can-i get pods -n default", 1, "the request names no cluster: " +
-			"name the cluster in the namespace, as -n NAMESPACE@CLUSTER, or in the " +
-			"parameter clusters, or send the request to /clusters/NAME; possible clusters: member1, member2"},
-		{"can-i get pods -n default@nowhere", 1, "cluster"},
-	} {
-		if r := k.Run(t, append([]string{"auth"}, strings.Fields(tt.args)...)...); r.Code != tt.code ||
-			!strings.Contains(r.Stdout+r.Stderr, tt.want) {
-			t.Errorf("auth %s: %v", tt.args, r)
-		}
-	}
-}
-
 // TestFleetNewKind: a kind that one cluster has must work through the fleet without its cluster's name.
 func TestFleetNewKind(t *testing.T) {
 	k := fleet(t, `{apiVersion: "*", kind: "*"}`)

@@ -1,0 +1,145 @@
+package review
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+)
+
+const (
+	maxUnion     = 1 << 20 // bytes of the union
+	ruleOverhead = 256     // bytes of a rule beside its texts
+)
+
+// rule is a rule for resources, or for other URLs.
+type rule struct {
+	Verbs, APIGroups, Resources, ResourceNames, NonResourceURLs []string
+}
+
+// union unites the rules of members. It is not safe for concurrent use.
+type union struct {
+	rules        map[members.Digest]*unionRule
+	bytes        int
+	members      int // that were added
+	isIncomplete bool
+	problems     []string
+}
+
+type unionRule struct {
+	rule
+	order   [2]int // the least index of a member that has it, and the rule's index there
+	last    int    // the member that was added last
+	members int    // number of members that have it
+}
+
+// add adds the rules of a member, limited to the verbs that granted permits. Members are added one by one.
+func (u *union) add(member int, cluster string, status *authorizationv1.SubjectRulesReviewStatus, granted []string) {
+	u.members++
+	u.isIncomplete = u.isIncomplete || status.Incomplete
+	if status.EvaluationError != "" {
+		u.problems = append(u.problems, shorten(fmt.Sprintf("cluster %q: %s", cluster, status.EvaluationError)))
+	}
+	isWhole := true
+	for i, r := range status.ResourceRules {
+		isWhole = u.addRule([2]int{member, i}, granted, rule{
+			Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames,
+		}) && isWhole
+	}
+	for i, r := range status.NonResourceRules {
+		isWhole = u.addRule([2]int{member, i}, granted, rule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs}) && isWhole
+	}
+	if !isWhole {
+		u.isIncomplete = true
+		u.problems = append(u.problems, fmt.Sprintf("cluster %q: some rules are left out, because all rules have over %d KiB",
+			cluster, maxUnion>>10))
+	}
+}
+
+func (u *union) addRule(order [2]int, granted []string, r rule) (isAdded bool) {
+	if r.Verbs = permitted(r.Verbs, granted); len(r.Verbs) == 0 {
+		return true
+	}
+	r.sort()
+	key := members.DigestOf(r.Verbs, r.APIGroups, r.Resources, r.ResourceNames, r.NonResourceURLs)
+	have := u.rules[key]
+	if have == nil {
+		if u.bytes += r.size(); u.bytes > maxUnion {
+			return false
+		}
+		have = &unionRule{rule: r, order: order, last: -1}
+		u.rules[key] = have
+	}
+	if have.last != order[0] {
+		have.last = order[0]
+		have.members++
+	}
+	if compareOrder(order, have.order) < 0 {
+		have.order = order
+	}
+	return true
+}
+
+func compareOrder(a, b [2]int) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }
+
+// sort makes rules equal whose lists differ only in their order.
+func (r *rule) sort() {
+	for _, list := range []*[]string{&r.Verbs, &r.APIGroups, &r.Resources, &r.ResourceNames, &r.NonResourceURLs} {
+		*list = slices.Compact(slices.Sorted(slices.Values(*list)))
+	}
+}
+
+func (r *rule) size() int {
+	size := ruleOverhead
+	for _, list := range [][]string{r.Verbs, r.APIGroups, r.Resources, r.ResourceNames, r.NonResourceURLs} {
+		for _, text := range list {
+			size += len(text) + 16
+		}
+	}
+	return size
+}
+
+// status returns the union. It is complete only if all members have the same rules and none failed.
+func (u *union) status(failures []*members.Failure) authorizationv1.SubjectRulesReviewStatus {
+	out := authorizationv1.SubjectRulesReviewStatus{
+		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{},
+		Incomplete: u.isIncomplete || len(failures) > 0,
+	}
+	isShared := true
+	var sorted []*unionRule
+	for _, r := range u.rules {
+		sorted = append(sorted, r)
+		isShared = isShared && r.members == u.members
+	}
+	slices.SortFunc(sorted, func(a, b *unionRule) int { return compareOrder(a.order, b.order) })
+	for _, r := range sorted {
+		if len(r.NonResourceURLs) > 0 {
+			out.NonResourceRules = append(out.NonResourceRules,
+				authorizationv1.NonResourceRule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
+			continue
+		}
+		out.ResourceRules = append(out.ResourceRules, authorizationv1.ResourceRule{
+			Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames,
+		})
+	}
+	var problems texts
+	switch {
+	case u.members == 0 && len(failures) == 0:
+		problems.add(uncovered)
+	case !isShared:
+		out.Incomplete = true
+		problems.add("the clusters have different rules; for those of one cluster, ask with a namespace NAMESPACE@CLUSTER")
+	}
+	for _, e := range failures {
+		problems.add(e.Text())
+	}
+	slices.Sort(u.problems) // members are added in any order
+	for _, text := range u.problems {
+		problems.add(text)
+	}
+	out.EvaluationError = problems.String()
+	return out
+}
