@@ -89,12 +89,13 @@ func (a *app) address() (addr stores.Address, err error) {
 
 // init is for an emulator of AWS. On AWS, the template creates the table, and the gateway publishes the keys.
 func (a *app) init() *cobra.Command {
-	var clientCA string
+	var clientCA, controlPlane string
 	cmd := &cobra.Command{
 		Use: "init", Short: "Initialize the stores, if necessary", Args: cobra.NoArgs,
-		Long: `Initialize the stores, if necessary. For aws:PREFIX this creates the table PREFIX-objects. In every store it
-publishes the keys that verify passes. The control function, the bridge and the local program also publish the
-keys when they start.`,
+		Long: `Initialize the stores, if necessary. For aws:PREFIX this creates the table PREFIX-objects. In a new store it creates
+the ResourceRegistry "default", with which the fleet has all kinds of all clusters. In every store it publishes the
+keys that verify passes. The control function, the bridge and the local program also publish the keys when they
+start.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			st, addr, err := a.openStores(cmd.Context())
 			if err != nil {
@@ -103,6 +104,11 @@ keys when they start.`,
 			if t, ok := st.Objects.(interface{ EnsureTable(context.Context) error }); ok {
 				if err := t.EnsureTable(cmd.Context()); err != nil {
 					return err
+				}
+			}
+			if controlPlane == "" {
+				if err := stores.CreateDefaultRegistry(cmd.Context(), st.Objects); err != nil {
+					return fmt.Errorf("create the ResourceRegistry %q: %w", stores.DefaultRegistry, err)
 				}
 			}
 			if clientCA != "" {
@@ -128,6 +134,8 @@ keys when they start.`,
 	cmd.Flags().StringVar(&clientCA, "client-ca", "",
 		"file with the certificate and key of the CA of clients, for the secret store: gateways can then create passes "+
 			"in the form of certificates")
+	cmd.Flags().StringVar(&controlPlane, "control-plane", os.Getenv("CLUSTERPASS_CONTROL_PLANE"),
+		"control-plane cluster, as in the gateway's configuration; with one, init creates no ResourceRegistry")
 	return cmd
 }
 

@@ -89,7 +89,7 @@ func New(cfg Config) *Fleet {
 	return &Fleet{
 		bareWrites: cfg.BareWrites, discovery: discovery.NewCaches(cmp.Or(cfg.DiscoveryTTL, defaultDiscoveryTTL)),
 		reviews: review.NewCache(cfg.Now),
-		policy: selection.Policy{Access: cfg.Access, ControlPlane: cfg.ControlPlane},
+		policy:  selection.Policy{Access: cfg.Access, ControlPlane: cfg.ControlPlane},
 		members: members.NewPool(members.Config{
 			Objects: cfg.Objects, Members: cfg.Members, Freshness: cfg.Freshness, Deadline: cfg.Deadline,
 			GracePeriod: cfg.GracePeriod, Now: cfg.Now, Log: cfg.Log,

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	clusterpassv1alpha1 "github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/objects"
@@ -177,15 +178,13 @@ func (req *Request) validate(c *v1alpha1.Cluster) (*kubeconfig.Config, error) {
 	return kc, nil
 }
 
-const installationKey = "installation/id"
-
 // Installation returns this installation's ID, 8 lower-case letters and digits. The first call creates it. It
 // distinguishes the installations that share a member.
 func (r *Registrar) Installation(ctx context.Context) (string, error) {
-	o, err := r.Objects.Get(ctx, installationKey)
+	o, err := r.Objects.Get(ctx, clusterpassv1alpha1.InstallationKey)
 	if errors.Is(err, objects.ErrNotFound) {
-		if o, err = r.Objects.Create(ctx, installationKey, []byte(uuid.NewString()[:8])); errors.Is(err, objects.ErrExists) {
-			o, err = r.Objects.Get(ctx, installationKey) // a concurrent call created it
+		if o, err = r.Objects.Create(ctx, clusterpassv1alpha1.InstallationKey, []byte(uuid.NewString()[:8])); errors.Is(err, objects.ErrExists) {
+			o, err = r.Objects.Get(ctx, clusterpassv1alpha1.InstallationKey) // a concurrent call created it
 		}
 	}
 	return string(o.Value), err

@@ -16,6 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/infra/local/server"
 	gatewaycluster "github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/cluster/build"
 )
@@ -47,10 +48,11 @@ var targets = []target{
 
 const fleetMember = "member"
 
+// registry replaces the registry of a new store, which covers all clusters.
 const registry = `apiVersion: search.karmada.io/v1alpha1
 kind: ResourceRegistry
 metadata:
-  name: conformance
+  name: ` + stores.DefaultRegistry + `
 spec:
   targetCluster:
     clusterNames: [` + fleetMember + `]

@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/infra/local/server"
+	searchv1alpha1 "github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
 	"github.com/clusterpass/clusterpass/shared/registration"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
+	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 )
@@ -60,8 +62,27 @@ func Shared(t *testing.T) *Gateway {
 			}
 		}()
 		shared = StartGateway(t, dir, server.Process)
+		deleteDefaultRegistry(t, dir)
 	}
 	return shared
+}
+
+// deleteDefaultRegistry makes the fleet empty, since each test creates the registry that it needs.
+func deleteDefaultRegistry(t *testing.T, dir string) {
+	t.Helper()
+	store, err := objectsdir.Open(filepath.Join(dir, "data", "objects"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	const key = searchv1alpha1.Prefix + stores.DefaultRegistry
+	o, err := store.Get(t.Context(), key)
+	if err == nil {
+		_, err = store.Delete(t.Context(), key, o.Revision)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // SharedLog returns the log of the shared gateway, empty if it does not run.

@@ -55,6 +55,11 @@ func Run(ctx context.Context, cfg *Config, out Output, ready func()) error {
 	if err != nil {
 		return &config.Error{Variable: "CLUSTERPASS_STORE", Problem: err.Error(), Example: "dir:/var/lib/clusterpass"}
 	}
+	if cfg.ControlPlane == "" {
+		if err := stores.CreateDefaultRegistry(ctx, parts.Stores.Objects); err != nil {
+			return fmt.Errorf("create the ResourceRegistry %q: %w", stores.DefaultRegistry, err)
+		}
+	}
 	gateway := ownAddress{ca: ca.server.PEM()}
 	for _, host := range hosts {
 		gateway.hosts = append(gateway.hosts, net.JoinHostPort(host, port))

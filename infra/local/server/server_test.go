@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -11,7 +12,11 @@ import (
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	searchv1alpha1 "github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/objects"
+	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
+	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
@@ -188,4 +193,46 @@ func TestHandshakeErrorsAreLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	log.WaitFor(t, "TLS handshake error")
+}
+
+// TestNewStoreHasDefaultRegistry fails if the fleet of a new user is empty, or if a start restores what was deleted.
+func TestNewStoreHasDefaultRegistry(t *testing.T) {
+	const key = searchv1alpha1.Prefix + stores.DefaultRegistry
+	t.Setenv("KUBECONFIG", "")
+	// startOnce starts and ends a gateway, and returns the registry of its store.
+	startOnce := func(data, controlPlane string) (objects.Store, objects.Object, error) {
+		t.Helper()
+		t.Setenv("CLUSTERPASS_DATA", data)
+		cfg := &Config{}
+		if err := config.Load(cfg); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Listen, cfg.TunnelListen, cfg.Kubeconfig = "127.0.0.1:0", "127.0.0.1:0", filepath.Join(t.TempDir(), "kubeconfig")
+		cfg.ControlPlane = controlPlane
+		ctx, stop := context.WithCancel(t.Context())
+		if err := Run(ctx, cfg, Output{io.Discard, io.Discard}, stop); err != nil {
+			t.Fatal(err)
+		}
+		store, err := objectsdir.Open(filepath.Join(data, "objects"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		o, err := store.Get(t.Context(), key)
+		return store, o, err
+	}
+	if _, _, err := startOnce(t.TempDir(), "cp"); !errors.Is(err, objects.ErrNotFound) {
+		t.Errorf("with a control-plane cluster: %v", err)
+	}
+	data := t.TempDir()
+	store, o, err := startOnce(data, "")
+	if err != nil {
+		t.Fatalf("a new store: %v", err)
+	}
+	if _, err := store.Delete(t.Context(), key, o.Revision); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := startOnce(data, ""); !errors.Is(err, objects.ErrNotFound) {
+		t.Errorf("after it was deleted: %v", err)
+	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 )
 
-// A cluster that is frozen delays the discovery of a client by the deadline. RecentlyHung spares the client's next
-// request the same delay. What a caller asks for decides whether a cluster hangs, so each caller has entries alone.
+// A frozen cluster delays the discovery of a client by the deadline. RecentlyHung spares the client's next request the
+// same delay. Callers choose the requests at which clusters hang, so no caller shares the entries of another.
 const (
 	hungMax = 10_000
 	hungFor = 10 * time.Second

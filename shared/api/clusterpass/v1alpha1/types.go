@@ -18,6 +18,8 @@ const (
 	// AgentPrefix starts the key of the object that allows the agents of a private cluster to connect. The cluster's name
 	// follows.
 	AgentPrefix = "agents/"
+	// InstallationKey is the key of the installation's ID, which is no object of the API.
+	InstallationKey = "installation/id"
 )
 
 // Any in a pass's clusters or verbs means all that its user may use.
