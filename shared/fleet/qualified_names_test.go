@@ -23,6 +23,8 @@ func withPod(name string) http.HandlerFunc {
 			respond(200, `{"kind":"Status","apiVersion":"v1","status":"Success","details":{"name":"`+name+`"}}`)(w, r)
 		case strings.HasSuffix(r.URL.Path, "/pods/"+name):
 			respond(200, pod)(w, r)
+		case r.Method == http.MethodPost:
+			respond(201, pod)(w, r)
 		case !strings.HasSuffix(r.URL.Path, "/pods"):
 			respond(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound",`+
 				`"message":"pods \"no\" not found","details":{"name":"no"},"code":404}`)(w, r)
@@ -83,8 +85,6 @@ func TestFleetQualified(t *testing.T) {
 		pods + "/one":  `pods \"one\" is in 2 clusters: a, b; name one of them, as one@a or one@b`,
 		"/api/v1/pods?fieldSelector=metadata.name%3Done%40b,spec.nodeName%3Dn%40b": `"items":[{"kind":"Pod",` +
 			`"apiVersion":"v1","metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"one@b"`,
-		"/api/v1/namespaces/x@b/pods": `"items":[{"kind":"Pod","apiVersion":"v1",` +
-			`"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"one@b","namespace":"x@b",`,
 	} {
 		if got := describeResponse(t, h.Do("GET", "/fleet/@"+path, nil, "")); !strings.Contains(got, want) {
 			t.Errorf("%s: %s\nwant %s", path, got, want)
@@ -99,8 +99,8 @@ func TestFleetQualified(t *testing.T) {
 		body)); !strings.Contains(got, `"name":"one@b"`) {
 		t.Errorf("the response to an update is %s", got)
 	}
-	if got := describeResponse(t,
-		h.Do("DELETE", "/fleet/@/api/v1/namespaces/x@b/pods/one", nil, "")); !strings.Contains(got, `"name":"one@b"`) {
+	if got := describeResponse(t, h.Do("DELETE", "/fleet/@"+pods+"/one@b", nil, "")); !strings.Contains(got,
+		`"name":"one@b"`) {
 		t.Errorf("the response to a deletion is %s", got)
 	}
 	var received []string
@@ -114,6 +114,46 @@ func TestFleetQualified(t *testing.T) {
 	}
 }
 
+// TestFleetKeepsNamesInNamespaceOfCluster fails if responses have other names than requests. Clients such as helm then
+// delete what they have just applied, or wait for it in vain.
+func TestFleetKeepsNamesInNamespaceOfCluster(t *testing.T) {
+	h, _ := newFleet(t, gatewaytest.Options{}, withPod("one"), withPod("one"))
+	const pods = "/api/v1/namespaces/x@b/pods"
+	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"x@b"}}`
+	asTable := http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}}
+	patch := http.Header{"Content-Type": {"application/strategic-merge-patch+json"}}
+	for _, prefix := range []string{"/fleet", "/fleet/@"} {
+		for _, tt := range []struct {
+			method, path string
+			header       http.Header
+			body, want   string
+		}{
+			{"GET", pods + "/one", nil, "", `"name":"one","namespace":"x@b"`},
+			{"GET", pods + "/one@b", nil, "", `"name":"one@b","namespace":"x@b"`},
+			{"GET", pods, nil, "", `"name":"one","namespace":"x@b"`},
+			{"GET", pods + "?fieldSelector=metadata.name%3Done", nil, "", `"name":"one","namespace":"x@b"`},
+			{"GET", pods, asTable, "", `"cells":["1/1","one","b"]`},
+			{"GET", pods + "/no", nil, "", `"details":{"name":"no"}`},
+			{"POST", pods, inJSON, fmt.Sprintf(pod, "one"), `"name":"one","namespace":"x@b"`},
+			{"POST", pods, inJSON, fmt.Sprintf(pod, "one@b"), `"name":"one@b","namespace":"x@b"`},
+			{"PUT", pods + "/one", inJSON, fmt.Sprintf(pod, "one"), `"details":{"name":"one"}`},
+			{"PATCH", pods + "/one", patch, `{"metadata":{"labels":{"a":"b"}}}`, `"name":"one","namespace":"x@b"`},
+			{"DELETE", pods + "/one", nil, "", `"details":{"name":"one"}`},
+		} {
+			if got := describeResponse(t, h.Do(tt.method, prefix+tt.path, tt.header, tt.body)); !strings.Contains(got,
+				tt.want) {
+				t.Errorf("%s %s%s: %s\nwant %s", tt.method, prefix, tt.path, got, tt.want)
+			}
+		}
+		resp := h.Do("GET", prefix+pods+"?watch=1&resourceVersion=20", nil, "")
+		if e := nextEvent(t, bufio.NewReader(resp.Body)); e.Object.Metadata.Name != "one" {
+			t.Errorf("%s: an event has the name %q", prefix, e.Object.Metadata.Name)
+		}
+		_ = resp.Body.Close()
+	}
+}
+
+// TestFleetNamespaceSelectsCluster fails if namespace@cluster selects another cluster.
 func TestFleetNamespaceSelectsCluster(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, withPod("one"), withPod("one"))
 	for path, want := range map[string]string{

@@ -38,22 +38,28 @@ func NewAnswer(client *members.Client, req *request.Request, cluster string) *na
 	return answer
 }
 
-// isQualified reports whether names in the answer are name@cluster, as in the request or for kubectl's next request.
+// isQualified reports whether names in the answer are name@cluster, as in the request or for kubectl's next request. A
+// namespace@cluster already names the cluster. Names there stay as requested, because clients such as helm delete what
+// has another name than they applied.
 func isQualified(req *request.Request) bool {
-	if comparesName(req) {
+	switch {
+	case req.Cluster != "":
+		return true
+	case comparesName(req):
 		return false
+	case req.NamespaceCluster != "":
+		return req.Command() == commandDescribe
 	}
-	return req.Route.Qualified || req.Cluster != "" ||
-		req.NamespaceCluster != "" && req.Command() == commandDescribe || listsToDelete(req)
+	return req.Route.Qualified || listsToDelete(req)
 }
 
 // comparesName reports whether kubectl compares the answer with a manifest. It would patch any other name each time.
 func comparesName(req *request.Request) bool {
-	return request.ShowsManifest(req.Command()) && req.Cluster == "" && req.Resource.Name != ""
+	return request.ShowsManifest(req.Command()) && req.Resource.Name != ""
 }
 
 // listsToDelete reports whether kubectl delete will delete the listed names. It only waits if it selects one name.
 func listsToDelete(req *request.Request) bool {
 	waits := strings.Contains(req.Param("fieldSelector"), "metadata.name")
-	return req.Command() == commandDelete && req.Resource.Verb == "list" && req.NamespaceCluster == "" && !waits
+	return req.Command() == commandDelete && req.Resource.Verb == "list" && !waits
 }

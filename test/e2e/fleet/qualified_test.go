@@ -247,11 +247,12 @@ func checkQualifiedPods(t *testing.T, k e2e.Kubectl, ns string) {
 		if got := k.Must(t, append(in("exec", "same@"+m), "--", "echo", "here")...); got != "here\n" {
 			t.Errorf("exec in same@%s: %q", m, got)
 		}
-		if got := k.Must(t, "get", "pods", "-n", ns+"@"+m, "-o", "name"); got != "pod/on-"+m+"@"+m+"\npod/same@"+m+"\n" {
+		if got := k.Must(t, "get", "pods", "-n", ns+"@"+m, "-o", "name"); got != "pod/on-"+m+"\npod/same\n" {
 			t.Errorf("a namespace of %s has %q", m, got)
 		}
-		// The fleet returns a bare name below /fleet, and a qualified one below /fleet/@.
-		for name, k := range map[string]e2e.Kubectl{"there@" + m: k, "there": e2e.AtFleet(t, k)} {
+		// The namespace names the cluster, so that names have none, also below /fleet/@.
+		for _, k := range []e2e.Kubectl{k, e2e.AtFleet(t, k)} {
+			const name = "there"
 			run := func(args ...string) string { return k.Must(t, append(args, "-n", ns+"@"+m)...) }
 			run("create", "configmap", "there", "--from-literal=of="+m)
 			run("edit", "configmap", "there")
