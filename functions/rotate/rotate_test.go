@@ -166,7 +166,8 @@ func TestLostResponse(t *testing.T) {
 				}
 			}
 			if tt.dies > 0 {
-				if err := b.handle(t.Context(), &mortal{b.manager, tt.dies, false}, "finishSecret", version); !errors.Is(err, errDied) {
+				err := b.handle(t.Context(), &mortal{b.manager, tt.dies, false}, "finishSecret", version)
+				if !errors.Is(err, errDied) {
 					t.Fatal(err)
 				}
 			}

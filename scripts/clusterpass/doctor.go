@@ -356,7 +356,8 @@ func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {
 		do = "is the name right? The gateway's administrator registers it: clusterpass cluster add " + name
 	case http.StatusBadGateway:
 		do = "the gateway cannot use the cluster: is it up, reachable from the gateway, and is its credential still " +
-			"valid? Its administrator renews it: clusterpass cluster join " + name + " --replace --group GROUP, once for each group of its callers"
+			"valid? Its administrator renews it: clusterpass cluster join " + name +
+			" --replace --group GROUP, once for each group of its callers"
 	case http.StatusGatewayTimeout:
 		do = "the cluster or the network is slow or down: try again, then ask its administrator"
 	case http.StatusUnauthorized:
@@ -373,7 +374,9 @@ func adviceForbidden(err error, name string) string {
 	case apierrors.HasStatusCause(err, metav1.CauseType(status.CannotImpersonate)):
 		return "every group of yours must be allowed, or use kubectl's --as and --as-group"
 	}
-	return "the cluster refuses, not the gateway: ask its administrator for access in the cluster"
+	return "the cluster refuses, not the gateway: ask its administrator for access in the cluster; if its credential at " +
+		"the gateway may not impersonate you, every group of yours must be allowed: clusterpass cluster join " + name +
+		" --replace --group GROUP"
 }
 
 func get(ctx context.Context, cfg *rest.Config, path string) error {

@@ -64,7 +64,8 @@ With --pull the cluster is private: agents in the cluster connect to the gateway
 the cluster. The command prints a manifest for the agents, including their credential. Apply it in the
 cluster.`,
 		Example: `  clusterpass cluster join prod --context prod-admin --group dev --group ops
-  clusterpass cluster join --pull branch --context branch-admin --group dev | kubectl --context branch-admin apply -f -`,
+  clusterpass cluster join --pull branch --context branch-admin --group dev |
+    kubectl --context branch-admin apply -f -`,
 		Args: oneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// Find all errors before the member is changed.

@@ -85,8 +85,8 @@ func outcome(ctx context.Context, err error) limits.Outcome {
 	return limits.Failure
 }
 
-// maxCircuitRetry is the longest pause that is sent as Retry-After. client-go waits that long up to ten times, and prints
-// nothing meanwhile: with a pause of 28 s, kubectl would wait for minutes. Without the header, it fails at once.
+// maxCircuitRetry is the longest pause that is sent as Retry-After. client-go waits that long up to ten times, and
+// prints nothing meanwhile: with a pause of 28 s, kubectl would wait for minutes. Without the header, it fails at once.
 const maxCircuitRetry = time.Second
 
 // circuitOpen returns the error of a request that the breaker refuses. It contains the reason of the last failure.

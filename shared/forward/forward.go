@@ -16,8 +16,6 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,7 +23,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/route"
@@ -195,36 +192,6 @@ func credentialRefused(c *Call) error {
 	return status.New(status.CredentialRefused, name,
 		"cluster %q refuses the gateway's credential; its administrator must register it again", name)
 }
-
-// impersonationRefused closes the response and returns an error if the member does not let the gateway's credential
-// impersonate the caller. kube-apiserver's own error names neither the caller nor, since Kubernetes 1.36, the missing
-// right. An application behind a proxy subresource could send the same, so those responses pass unchanged.
-func impersonationRefused(resp *http.Response, c *Call) error {
-	if resp.StatusCode != http.StatusForbidden || c.Member.Cluster.Mode() != v1alpha1.Impersonate || isProxied(c.Resource) {
-		return nil
-	}
-	st := peekStatus(resp)
-	if st == nil || st.Reason != metav1.StatusReasonForbidden || !strings.Contains(st.Message, " cannot impersonate") {
-		return nil
-	}
-	_ = resp.Body.Close()
-	name, groups := c.Member.Cluster.Name, impersonatedGroups(c.User)
-	option := " --group GROUP, once for each group of its callers"
-	if len(groups) > 0 && len(groups) <= maxShownGroups && !slices.ContainsFunc(groups, needsQuotes) {
-		option = " --group " + strings.Join(groups, " --group ") + ", and --group for the groups of its other callers"
-	}
-	return status.New(status.CannotImpersonate, name, "cluster %q does not let the gateway impersonate user %q of the groups %q: %s; "+
-		"call it as a user of another group (--as, --as-group), or let its administrator run: "+
-		"clusterpass cluster join %s --context CONTEXT --replace%s",
-		name, c.User.Name, groups, st.Message, name, option)
-}
-
-const maxShownGroups = 8
-
-// needsQuotes reports whether a shell could interpret a group, whose name a caller may have invented.
-func needsQuotes(group string) bool { return !plainGroup.MatchString(group) }
-
-var plainGroup = regexp.MustCompile(`^[A-Za-z0-9:._/@-]+$`)
 
 const smallBody = 256 << 10
 

@@ -23,9 +23,11 @@ const (
 // readsText reports whether the sender of a request shows no Status of an error, because it is client-go's discovery or
 // alike. Clients that accept any type, such as curl, get a Status.
 func readsText(r *http.Request, path string) bool {
+	if r.Method != http.MethodGet || !isDiscovery(path) && !strings.HasPrefix(path, "/openapi/") {
+		return false
+	}
 	accept := r.Header.Get("Accept")
-	return r.Method == http.MethodGet && (isDiscovery(path) || path == "/openapi" || strings.HasPrefix(path, "/openapi/")) &&
-		(strings.Contains(accept, "application/json") || strings.Contains(accept, "proto-openapi"))
+	return strings.Contains(accept, "application/json") || strings.Contains(accept, "proto-openapi")
 }
 
 // isDiscovery reports whether path has one small document, which no member computes for long.
@@ -43,8 +45,8 @@ func newDiscovery(timeout time.Duration) *discovery {
 }
 
 // forward works like forward.Do, but waits at most d.timeout for the beginning of the response. After a timeout, it
-// fails the discovery of the same user in the same cluster at once, for silentTTL, because kubectl sends several such
-// requests one after the other.
+// fails the discovery of the same user in the same cluster at once, for silentTTL. kubectl sends several such requests
+// one after the other.
 func (d *discovery) forward(w http.ResponseWriter, r *http.Request, c *forward.Call) error {
 	name, key := c.Member.Cluster.Name, slowKey(c)
 	if err, ok := d.silent.Get(key); ok {

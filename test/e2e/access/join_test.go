@@ -96,8 +96,8 @@ func TestJoinByTwoGateways(t *testing.T) {
 	}
 }
 
-// TestJoinForSomeGroups: the owner of the gateway, who is in system:masters, must learn what the refusal of such a
-// cluster means and which command helps, also from kubectl's discovery.
+// TestJoinForSomeGroups: such a cluster refuses the owner of the gateway, who is in system:masters. kubectl must print
+// the meaning and the command that helps, also in discovery.
 func TestJoinForSomeGroups(t *testing.T) {
 	_ = e2e.Shared(t)
 	out, err := e2e.CLI(t, "", "cluster", "join", "narrow", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
@@ -119,7 +119,7 @@ func TestJoinForSomeGroups(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	root := "https://" + e2e.HostOf(t, k.Kubeconfig)
 	const why = ` of the groups ["system:masters"]: `
-	const do = ` let its administrator run: clusterpass cluster join narrow --context CONTEXT --replace --group system:masters, `
+	const do = ` run: clusterpass cluster join narrow --context CONTEXT --replace --group system:masters, `
 	for _, server := range []string{root + "/clusters/narrow", root + "/bridge/clusters/narrow"} {
 		k.Server = server
 		r := k.Run(t, "get", "configmaps", "-n", "default") // begins with discovery
@@ -134,7 +134,8 @@ func TestJoinForSomeGroups(t *testing.T) {
 		k.MustEventually(t, "get", "configmaps", "-n", "default", "--as", "ann", "--as-group", "dev")
 	}
 	r := e2e.OwnAPI(t).Run(t, "get", "--raw", "/clusters/narrow/api/v1/namespaces")
-	if r.Code != 1 || !strings.Contains(r.Stderr, `Warning: cluster "narrow" does not let`) || !strings.Contains(r.Stderr, do) {
+	if r.Code != 1 || !strings.Contains(r.Stderr, `Warning: cluster "narrow" does not let`) ||
+		!strings.Contains(r.Stderr, do) {
 		t.Error(r)
 	}
 }

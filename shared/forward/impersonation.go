@@ -1,0 +1,46 @@
+package forward
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// impersonationRefused closes the response and returns an error if the member does not let the gateway's credential
+// impersonate the caller. kube-apiserver's own error names neither the caller nor, since Kubernetes 1.36, the missing
+// right. An application behind a proxy subresource could send the same, so those responses pass unchanged.
+func impersonationRefused(resp *http.Response, c *Call) error {
+	if resp.StatusCode != http.StatusForbidden || c.Member.Cluster.Mode() != v1alpha1.Impersonate ||
+		isProxied(c.Resource) {
+		return nil
+	}
+	st := peekStatus(resp)
+	if st == nil || st.Reason != metav1.StatusReasonForbidden || !strings.Contains(st.Message, " cannot impersonate") {
+		return nil
+	}
+	_ = resp.Body.Close()
+	name, groups := c.Member.Cluster.Name, impersonatedGroups(c.User)
+	return status.New(status.CannotImpersonate, name,
+		"cluster %q does not let the gateway impersonate user %q of the groups %q: %s; call it as a user of another group "+
+			"(--as, --as-group), or let its administrator run: clusterpass cluster join %s --context CONTEXT --replace %s",
+		name, c.User.Name, groups, st.Message, name, groupOptions(groups))
+}
+
+const maxShownGroups = 8
+
+// plainGroup matches groups that no shell interprets. A caller may have invented the name of a group.
+var plainGroup = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:._/@-]*$`)
+
+func groupOptions(groups []string) string {
+	needsQuotes := func(group string) bool { return !plainGroup.MatchString(group) }
+	if len(groups) == 0 || len(groups) > maxShownGroups || slices.ContainsFunc(groups, needsQuotes) {
+		return "--group GROUP, once for each group of its callers"
+	}
+	return "--group " + strings.Join(groups, " --group ") + ", and --group for the groups of its other callers"
+}
