@@ -100,7 +100,10 @@ func (d *demo) startCluster(ctx context.Context, name string) (*cluster.Set, err
 	if err != nil {
 		return nil, err
 	}
-	return set, os.Symlink(set.KubeconfigFile(), filepath.Join(d.dir, name+".kubeconfig"))
+	if err := os.Symlink(set.KubeconfigFile(), filepath.Join(d.dir, name+".kubeconfig")); err != nil {
+		return nil, errors.Join(err, set.Stop())
+	}
+	return set, nil
 }
 
 // prepare starts the gateway with its first cluster, and pods in that cluster. The gateway ends after stop, and sends
@@ -123,14 +126,11 @@ func (d *demo) prepare(ctx context.Context, c *cluster.Cluster) (stop func(), en
 		ended <- nil
 		err = errors.Join(err, errors.New(progress.String()))
 	}
-	if err == nil {
-		d.clusters = append(d.clusters, c)
-		err = d.createRegistry(ctx)
-	}
 	if err != nil {
 		stop()
 		return nil, nil, errors.Join(err, <-ended)
 	}
+	d.clusters = append(d.clusters, c)
 	return stop, ended, nil
 }
 

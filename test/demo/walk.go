@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 )
@@ -93,28 +91,6 @@ func (d *demo) pass(ctx context.Context) error {
 		call{args: []string{"--kubeconfig", pass, "--context", "member1", "delete", "pod", "web"},
 			direct: []string{"--as", "ann", "delete", "pod", "web"}, refused: true},
 	)(ctx)
-}
-
-const registry = `
-apiVersion: search.karmada.io/v1alpha1
-kind: ResourceRegistry
-metadata: {name: demo}
-spec:
-  targetCluster: {}
-  resourceSelectors:
-  - {apiVersion: v1, kind: Pod}
-  - {apiVersion: v1, kind: ConfigMap}
-`
-
-func (d *demo) createRegistry(ctx context.Context) error {
-	file := filepath.Join(d.dir, "registry.yaml")
-	if err := os.WriteFile(file, []byte(registry), 0o600); err != nil {
-		return err
-	}
-	if _, err := d.output(ctx, d.kubeconfig(), "--context", "clusterpass", "apply", "-f", file); err != nil {
-		return err
-	}
-	return d.waitForFleet(ctx, d.clusters[0].Name())
 }
 
 // waitForFleet returns when the fleet lists the pods of a cluster. The gateway reads its stores now and then.
