@@ -43,7 +43,7 @@ func TestFleetSelectedControlPlane(t *testing.T) {
 	}
 }
 
-// TestFleetExplainsUncoveredNamespace: the 404 for a namespace must not send its reader to a namespace of that namespace.
+// TestFleetExplainsUncoveredNamespace: the 404 for a namespace must not mention a namespace of that namespace.
 func TestFleetExplainsUncoveredNamespace(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("10", "x/one")))
 	for path, want := range map[string]string{
