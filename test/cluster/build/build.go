@@ -1,5 +1,6 @@
 // Package build provides the programs of a test cluster (Kubernetes, etcd and kwok). It builds them from the Go module
-// proxy, into a cache of the user. For a minimal cluster it prefers the programs of package published.
+// proxy, into a cache of the user. For a minimal cluster it prefers the programs of package published. [Module] builds
+// other pinned programs.
 //
 // test/cluster/binaries pins the versions. It is a separate Go module, because Kubernetes needs replace directives that
 // importing modules do not inherit. The cache directory is named after a hash of pins and build flags. A program is
@@ -185,14 +186,29 @@ func missing(dir string, wanted []target) targetList {
 }
 
 type source struct {
-	dir     string // the module, test/cluster/binaries
+	dir     string // the module
 	cache   string // the user's cache for this project
+	folder  string // of the built programs, in the cache
 	sums    []byte // go.mod and go.sum
 	version string // of Kubernetes
 	flags   []string
 }
 
 func pins(ctx context.Context) (*source, error) {
+	s, err := newSource(ctx, "test/cluster/binaries", "kube")
+	if err != nil {
+		return nil, err
+	}
+	version, err := required(string(s.sums), "k8s.io/kubernetes")
+	if err != nil {
+		return nil, err
+	}
+	s.setVersion(version)
+	return s, nil
+}
+
+// newSource returns the source of the module in a directory of this checkout.
+func newSource(ctx context.Context, module, folder string) (*source, error) {
 	root, err := moduleRoot(ctx)
 	if err != nil {
 		return nil, err
@@ -201,7 +217,7 @@ func pins(ctx context.Context) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &source{dir: filepath.Join(root, "test", "cluster", "binaries"), cache: cache}
+	s := &source{dir: filepath.Join(root, filepath.FromSlash(module)), cache: cache, folder: folder}
 	mod, err := os.ReadFile(filepath.Join(s.dir, "go.mod"))
 	if err != nil {
 		return nil, fmt.Errorf("read the pinned versions: %w", err)
@@ -211,12 +227,14 @@ func pins(ctx context.Context) (*source, error) {
 		return nil, fmt.Errorf("read the pinned versions: %w", err)
 	}
 	s.sums = append(mod, sum...)
-
-	if s.version, err = required(string(mod), "k8s.io/kubernetes"); err != nil {
-		return nil, err
-	}
-	s.flags = []string{"-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags=" + ldflags(s.version)}
+	s.flags = []string{"-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags=-s -w"}
 	return s, nil
+}
+
+// setVersion sets the version of Kubernetes, which its programs print.
+func (s *source) setVersion(version string) {
+	s.version = version
+	s.flags[len(s.flags)-1] = "-ldflags=" + ldflags(version)
 }
 
 func (s *source) key() string {
@@ -227,7 +245,7 @@ func (s *source) key() string {
 }
 
 // builtDir returns the directory of the programs that are built.
-func (s *source) builtDir() string { return filepath.Join(s.cache, "kube", s.key()) }
+func (s *source) builtDir() string { return filepath.Join(s.cache, s.folder, s.key()) }
 
 // find returns the directory of programs that are built, or else published, or else built now.
 func (s *source) find(ctx context.Context, wanted []target, progress io.Writer) (string, error) {
@@ -270,7 +288,7 @@ func (s *source) ensure(ctx context.Context, wanted []target, progress io.Writer
 		return "", fmt.Errorf("make the cache of programs: %w", err)
 	}
 	unlock, err := lock(ctx, filepath.Join(dir, ".lock"), func() {
-		report(progress, "another run is building the Kubernetes programs; waiting for it\n")
+		report(progress, "another run is building the same programs; waiting for it\n")
 	})
 	if err != nil {
 		return "", err
@@ -317,7 +335,7 @@ func required(mod, module string) (string, error) {
 			return f[1], nil
 		}
 	}
-	return "", fmt.Errorf("test/cluster/binaries/go.mod does not require %s", module)
+	return "", fmt.Errorf("the pinned versions do not require %s", module)
 }
 
 // ldflags returns the flags that set the version of the programs, like Kubernetes' own build.

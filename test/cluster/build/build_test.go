@@ -158,7 +158,7 @@ func TestBrokenBuildLeavesNothingThatRuns(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "build second") || !strings.Contains(err.Error(), "undefined") {
 		t.Fatalf("got error %v, want one that names the program and what the compiler said", err)
 	}
-	entries, err := os.ReadDir(filepath.Join(s.cache, "kube", s.key()))
+	entries, err := os.ReadDir(s.builtDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,4 +322,30 @@ type endingBuild struct {
 func (b *endingBuild) Write(p []byte) (int, error) {
 	b.end.Close()
 	return b.Buffer.Write(p)
+}
+
+// TestModuleBuildsItsPrograms: a program must be built once, from the pins of its own module.
+func TestModuleBuildsItsPrograms(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	m := Module{Dir: "test/cluster/build/testdata/tiny", Programs: []Program{
+		{"first", "example.test/tiny/one"}, {"second", "example.test/tiny/two"}}}
+	var printed bytes.Buffer
+	dir, err := m.Ensure(t.Context(), &printed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(filepath.Join(dir, "second")).CombinedOutput()
+	if err != nil || string(out) != "two" {
+		t.Errorf("the program printed %q (%v), want two", out, err)
+	}
+	if again, err := m.Ensure(t.Context(), &printed); err != nil || again != dir {
+		t.Errorf("the second call returned %q, %v; want %q", again, err, dir)
+	}
+	if got := strings.Count(printed.String(), "built second"); got != 1 {
+		t.Errorf("the program was built %d times, want once:\n%s", got, &printed)
+	}
+	if _, err := (Module{Dir: "test/cluster/build/testdata/none"}).Ensure(t.Context(), &printed); err == nil ||
+		!strings.Contains(err.Error(), "read the pinned versions") {
+		t.Errorf("got error %v, want one that names the pins", err)
+	}
 }
