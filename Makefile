@@ -26,7 +26,7 @@ CHROMIUM  ?= $(shell command -v chromium || command -v google-chrome)
 PORTABLE := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-bridge/...
 
 # The other packages whose tests need no cluster.
-LOCAL    := ./test/leak ./test/conformance ./test/cluster/build ./test/cluster/pki ./test/kubelet/crilog ./test/kubelet/expansion ./test/kubelet/shim
+LOCAL    := ./test/leak ./test/clients/terminal ./test/conformance ./test/cluster/build ./test/cluster/pki ./test/kubelet/crilog ./test/kubelet/expansion ./test/kubelet/shim
 # Packages that the slow suites run, and make test does not.
 SLOW := /test/(browser|clients)$$
 
@@ -107,8 +107,8 @@ test-e2e: build-local moto clusters ## Run the end-to-end tests of one area: ARE
 
 # Requirements of a slow suite beyond those of make test. scripts/ci-suite skips suites whose target fails.
 needs-test-clients:
-	@node --experimental-websocket --eval "" 2>/dev/null || \
-	  { echo "make test-clients: no suitable Node; install Node 20.10 or later" >&2; exit 1; }
+	@node --experimental-websocket --eval "" 2>/dev/null && command -v npm >/dev/null || \
+	  { echo "make test-clients: no suitable Node with npm; install Node 20.10 or later, with npm" >&2; exit 1; }
 
 needs-test-browser:
 	@command -v node >/dev/null && command -v npm >/dev/null || \
@@ -121,8 +121,11 @@ needs-test-release:
 needs-test-conformance needs-soak needs-fuzz:
 	@:
 
-test-clients: needs-test-clients build-local moto clusters ## Slow suite: the JavaScript in the docs, in Node
-	@$(STEP) "run the client programs" "Node 20.10 or later, and what make test needs" $(GOTEST) -count=1 -timeout 30m ./test/clients
+test-clients: needs-test-clients build-local moto clusters ## Slow suite: kubectl, helm, k9s, stern and other clients (the first run builds them: 6 minutes)
+	@$(STEP) "build the client programs" $(NEEDS_GO) go run ./test/clients/cmd/programs
+	@cd test/clients/javascript && ../../../$(STEP) "install the JavaScript client" "npm and its registry" npm ci --silent --no-audit --no-fund
+	@$(STEP) "run the client programs" "Node 20.10 or later with npm, and what make test needs" \
+	  $(GOTEST) -count=1 -timeout 25m ./test/clients
 
 test-browser: needs-test-browser ## Slow suite: attacks by pages in Chromium
 	@cd test/browser && ../../$(STEP) "install the driver of the browser" "npm and its registry" npm ci --silent --no-audit --no-fund

@@ -42,13 +42,13 @@ func TestCISuiteIsOneThatTheMachineCanRun(t *testing.T) {
 	const (
 		works      = "exit 0"
 		fails      = "exit 9"
-		noNode     = "make test-clients: no suitable Node; install Node 20.10 or later"
+		noNode     = "make test-clients: no suitable Node with npm; install Node 20.10 or later, with npm"
 		noNPM      = "make test-browser: no Node with npm; install Node 20 or later, with npm"
 		noDpkg     = "make test-release: no dpkg-deb; install dpkg"
 		noChromium = "make test-browser: no Chromium; install it, or set CHROMIUM to its path"
 	)
 	all := programs{"node": works, "npm": works, "chromium": works}
-	debian := programs{"node": works, "dpkg-deb": works}
+	debian := programs{"node": works, "npm": works, "dpkg-deb": works}
 	chrome := programs{"node": works, "npm": works, "google-chrome": works}
 	noBrowser := programs{"node": works, "npm": works}
 	oldNode := programs{"node": fails, "npm": works, "chromium": works}
@@ -69,6 +69,7 @@ func TestCISuiteIsOneThatTheMachineCanRun(t *testing.T) {
 		"no Chromium":          {noBrowser, "000001", "test-conformance", []string{noChromium}},
 		"other Chrome":         {chrome, "000001", "test-browser", nil},
 		"no npm":               {programs{"node": works}, "000001", "test-conformance", []string{noNPM}},
+		"no npm for clients":   {programs{"node": works}, "000000", "test-conformance", []string{noNode, noNPM}},
 		"no Node":              {nil, "000000", "test-conformance", []string{noNode, noNPM}},
 		"old Node":             {oldNode, "000000", "test-browser", []string{noNode}},
 		"no Node, none needed": {nil, "000003", "soak", nil},

@@ -45,7 +45,7 @@ func StartExample(t *testing.T, language, interpreter string, args ...string) *S
 		"gateway.example.com", p.Addr, "ca.pem", p.CAFile, "namespaces/default", "namespaces/"+namespace,
 	)
 	program := printed.Replace(string(example[1]))
-	return startCommand(t, interpreter, func(ctx context.Context) *exec.Cmd {
+	return StartCommand(t, interpreter, func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, interpreter, append(args, program)...)
 		cmd.Env = append(os.Environ(), "TOKEN="+p.Token, "NODE_EXTRA_CA_CERTS="+p.CAFile)
 		return cmd

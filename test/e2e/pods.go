@@ -35,6 +35,9 @@ func StreamPods(t *testing.T, clusters []string, pods ...string) string {
 	return namespace
 }
 
+// StreamPod returns the manifest of a pod of StreamPods.
+func StreamPod(name string) string { return streamPods[name] }
+
 // A pod whose name begins with finite- ends.
 var streamPods = map[string]string{
 	"shell": `

@@ -83,13 +83,13 @@ func (s *Session) ExitCode() int {
 // Start starts a kubectl as a Session.
 func (k Kubectl) Start(t *testing.T, bin string, args ...string) *Session {
 	t.Helper()
-	return startCommand(t, "kubectl "+strings.Join(args, " "), func(ctx context.Context) *exec.Cmd {
+	return StartCommand(t, "kubectl "+strings.Join(args, " "), func(ctx context.Context) *exec.Cmd {
 		return k.Command(ctx, t, bin, args...)
 	})
 }
 
-// startCommand starts a command as a Session of at most 15 minutes.
-func startCommand(t *testing.T, name string, command func(ctx context.Context) *exec.Cmd) *Session {
+// StartCommand starts a command as a Session of at most 15 minutes.
+func StartCommand(t *testing.T, name string, command func(ctx context.Context) *exec.Cmd) *Session {
 	t.Helper()
 	s := &Session{t: t, Name: name, Lines: make(chan string, 1000), Stderr: &waittest.Buffer{}, done: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
