@@ -403,7 +403,8 @@ func TestFleetReviewHangs(t *testing.T) {
 	h.AddCluster("b", frozen.Kubeconfig(`{token: t}`))
 	h.Do("GET", "/fleet/version", nil, "")
 	got = h.canI("/fleet"+accessReviews, accessReview("list", ""))
-	if want := fmt.Sprintf(`false|clusters that do not: a|cluster "b" did not answer within %s|`, hangDeadline); got != want {
+	want := fmt.Sprintf(`false|clusters that do not: a|cluster "b" did not answer within %s|`, hangDeadline)
+	if got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if got := reviewsOf(frozen); got != nil {

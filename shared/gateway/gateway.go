@@ -217,11 +217,11 @@ const maxRefused = 4 << 20
 func refuse(w *recorder, r *http.Request, err error, write func(http.ResponseWriter, error) *status.Error) {
 	w.deadlines.refuse()
 	if r.ContentLength == 0 {
-		write(w, err)
+		_ = write(w, err)
 		return
 	}
 	w.Header().Set("Connection", "close")
-	write(w, err)
+	_ = write(w, err)
 	_ = w.deadlines.conn.Flush()
 	_, _ = io.CopyN(io.Discard, r.Body, maxRefused)
 }

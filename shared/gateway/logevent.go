@@ -49,7 +49,7 @@ func (g *Gateway) failPanic(w *recorder, r *http.Request, c *call, panicked any)
 	if w.code != 0 {
 		return http.ErrAbortHandler
 	}
-	errorWriter(r, c)(w, c.err)
+	_ = errorWriter(r, c)(w, c.err)
 	return nil
 }
 

@@ -183,7 +183,8 @@ func (req *Request) validate(c *v1alpha1.Cluster) (*kubeconfig.Config, error) {
 func (r *Registrar) Installation(ctx context.Context) (string, error) {
 	o, err := r.Objects.Get(ctx, clusterpassv1alpha1.InstallationKey)
 	if errors.Is(err, objects.ErrNotFound) {
-		if o, err = r.Objects.Create(ctx, clusterpassv1alpha1.InstallationKey, []byte(uuid.NewString()[:8])); errors.Is(err, objects.ErrExists) {
+		o, err = r.Objects.Create(ctx, clusterpassv1alpha1.InstallationKey, []byte(uuid.NewString()[:8]))
+		if errors.Is(err, objects.ErrExists) {
 			o, err = r.Objects.Get(ctx, clusterpassv1alpha1.InstallationKey) // a concurrent call created it
 		}
 	}

@@ -148,8 +148,8 @@ func Connect(ctx context.Context, conn net.Conn, target Destination, header http
 	})
 }
 
-// Ask sends CONNECT to address, which is host:port. It adds a User-Agent to header. refused converts a refusal. After an
-// error conn is unusable.
+// Ask sends CONNECT to address, which is host:port. It adds a User-Agent to header. refused converts a refusal. After
+// an error conn is unusable.
 func Ask(ctx context.Context, conn net.Conn, address string, header http.Header,
 	refused func(*http.Response) error) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })

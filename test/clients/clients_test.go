@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	e2e.Main(m)
 }
 
-// place is a server as a client sees it. Each client works there with objects of member1. member2 has others of the same
-// names.
+// place is a server as a client sees it. Each client works there with objects of member1. member2 has others of the
+// same names.
 type place struct {
 	context         string // of the kubeconfig
 	namespace, name string // the suffix that names the cluster

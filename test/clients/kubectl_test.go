@@ -12,7 +12,8 @@ func TestKubectl(t *testing.T) {
 	ns := e2e.StreamPods(t, e2e.Members, "shell", "finite-a")
 	coverEverything(t)
 	for version, bin := range map[string]string{"v1.34": built.OldKubectl, "v1.36": e2e.Clusters.BuiltKubectl()} {
-		if got := must(t, environment(t), bin, "version", "--client"); !strings.HasPrefix(got, "Client Version: "+version+".") {
+		got := must(t, environment(t), bin, "version", "--client")
+		if !strings.HasPrefix(got, "Client Version: "+version+".") {
 			t.Errorf("the kubectl of %s is of %s", version, got)
 		}
 		for _, p := range places {
@@ -47,7 +48,8 @@ func kubectlReads(t *testing.T, bin string, p place, ns string) {
 		{args: "auth can-i --list", want: []string{"*.*"}},
 		{args: "auth whoami", want: []string{"Username"}},
 	} {
-		r := k.RunWith(t, bin, strings.NewReader(step.stdin), append([]string{"-n", ns + p.namespace}, strings.Fields(step.args)...)...)
+		args := append([]string{"-n", ns + p.namespace}, strings.Fields(step.args)...)
+		r := k.RunWith(t, bin, strings.NewReader(step.stdin), args...)
 		if r.Code != 0 {
 			t.Errorf("kubectl %s: %v", step.args, r)
 		}

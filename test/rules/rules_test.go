@@ -130,7 +130,8 @@ func checkLayers(t *testing.T, p pkg, folder string, layers []string) {
 	}
 }
 
-// TestAnswersOfFleetAreSeparate: a change to one of list, watch, object, review and discovery must not reach the others.
+// TestAnswersOfFleetAreSeparate: a change to one of list, watch, object, review and discovery must not reach the
+// others.
 func TestAnswersOfFleetAreSeparate(t *testing.T) {
 	answers := []string{"list", "watch", "object", "review", "discovery"}
 	for _, name := range answers {

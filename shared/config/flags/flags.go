@@ -15,8 +15,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/config"
 )
 
-// Main prints help or the version, or loads cfg from flags and environment, and calls run. It exits with 2 for a bad flag
-// or variable, 1 if run fails.
+// Main prints help or the version, or loads cfg from flags and environment, and calls run. It exits with 2 for a bad
+// flag or variable, 1 if run fails.
 func Main(about string, cfg any, run func() error) {
 	os.Exit(exitCode(os.Args[1:], os.Stdout, os.Stderr, about, cfg, run))
 }

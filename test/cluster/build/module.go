@@ -15,8 +15,8 @@ type Module struct {
 // Program is a main package. Name is that of its file.
 type Program struct{ Name, Package string }
 
-// Ensure returns the directory of the programs. It builds missing ones, with their progress. It needs the go command, and
-// a working directory inside the checkout.
+// Ensure returns the directory of the programs. It builds missing ones, with their progress. It needs the go command,
+// and a working directory inside the checkout.
 func (m Module) Ensure(ctx context.Context, progress io.Writer) (string, error) {
 	s, err := newSource(ctx, m.Dir, "programs")
 	if err != nil {
