@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -27,9 +28,17 @@ func impersonationRefused(resp *http.Response, c *Call) error {
 	_ = resp.Body.Close()
 	name, groups := c.Member.Cluster.Name, impersonatedGroups(c.User)
 	return status.New(status.CannotImpersonate, name,
-		"cluster %q does not let the gateway impersonate user %q of the groups %q: %s; call it as a user of another group "+
+		"cluster %q does not let the gateway impersonate user %q of the groups %s: %s; call it as a user of another group "+
 			"(--as, --as-group), or let its administrator run: clusterpass cluster join %s --context CONTEXT --replace %s",
-		name, c.User.Name, groups, st.Message, name, groupOptions(groups))
+		name, c.User.Name, shownGroups(groups), st.Message, name, groupOptions(groups))
+}
+
+// shownGroups quotes the first groups. A caller of an identity provider may have hundreds.
+func shownGroups(groups []string) string {
+	if more := len(groups) - maxShownGroups; more > 0 {
+		return fmt.Sprintf("%q and %d more", groups[:maxShownGroups], more)
+	}
+	return fmt.Sprintf("%q", groups)
 }
 
 const maxShownGroups = 8

@@ -57,7 +57,8 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, fc *forward.Ca
 	if f := g.cfg.Function; f != nil {
 		return f.forward(w, r, fc)
 	}
-	if isDiscovery(fc.Route.Path) && route.IsRead(r.Method) {
+	// A credential plugin may wait for a person, so its calls have no deadline for discovery.
+	if isDiscovery(fc.Route.Path) && route.IsRead(r.Method) && fc.Member.Credential.Plugin == nil {
 		return g.discovery.forward(w, r, fc)
 	}
 	return forward.Do(w, r, fc)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -166,7 +167,7 @@ func WriteCode(w http.ResponseWriter, e *Error, code int) {
 	st.Code = int32(code)
 	h := w.Header()
 	if warned[e.Reason] {
-		if v, err := utilnet.NewWarningHeader(299, "clusterpass", e.Message); err == nil {
+		if v, err := utilnet.NewWarningHeader(299, "clusterpass", shorten(e.Message)); err == nil {
 			h.Set("Warning", v)
 		}
 	}
@@ -174,6 +175,16 @@ func WriteCode(w http.ResponseWriter, e *Error, code int) {
 		h.Set("Retry-After", strconv.Itoa(int(secs)))
 	}
 	write(w, code, &st)
+}
+
+// maxWarning is the maximum size in bytes of a Warning. Load balancers refuse large headers.
+const maxWarning = 2 << 10
+
+func shorten(text string) string {
+	if len(text) <= maxWarning {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxWarning], "") + "..."
 }
 
 // maxTextRetry is the longest Retry-After of WriteText. client-go waits that long up to ten times for each of the six

@@ -175,6 +175,8 @@ func printNextCommand(out io.Writer, url, kubeconfig string, clusters registered
 			"  KUBECONFIG=~/.kube/config make up\n\n")
 		return
 	}
-	_, _ = fmt.Fprintf(out, "Your kubeconfig is %s, with a context for each cluster. Next:\n\n"+
-		"  kubectl --kubeconfig %s --context %s get nodes\n\nctrl-C ends the gateway.\n", kubeconfig, kubeconfig, cluster)
+	_, _ = fmt.Fprintf(out, "Your kubeconfig is %s, with a context for each cluster and fleet for all. Next:\n\n"+
+		"  kubectl --kubeconfig %s --context fleet get pods -A\n"+
+		"  kubectl --kubeconfig %s --context %s get nodes\n\nctrl-C ends the gateway.\n",
+		kubeconfig, kubeconfig, kubeconfig, cluster)
 }

@@ -10,12 +10,13 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 )
 
 // maxHeld bounds the lines before Release. A start logs a few.
 const maxHeld = 1 << 20
 
-// Log converts lines of JSON, as log/slog writes them, to short text. It passes other lines unchanged. It keeps all
+// Log converts lines of JSON, as log/slog writes them, to short text. It passes the printable text of other lines. It keeps all
 // lines until Release, so that they do not interrupt instructions. It is safe for concurrent use.
 type Log struct {
 	mu       sync.Mutex
@@ -38,12 +39,12 @@ func (l *Log) Write(p []byte) (int, error) {
 		if i < 0 {
 			break
 		}
-		l.text.WriteString(format(l.rest[:i]))
+		l.text.WriteString(visible(format(l.rest[:i])))
 		l.text.WriteByte('\n')
 		l.rest = l.rest[i+1:]
 	}
 	if len(l.rest) > maxHeld { // a line without an end
-		l.text.Write(l.rest)
+		l.text.WriteString(visible(string(l.rest)))
 		l.rest = nil
 	}
 	if !l.released && l.text.Len() < maxHeld {
@@ -116,6 +117,16 @@ func plain(value json.RawMessage) string {
 		return string(value)
 	}
 	return text
+}
+
+// visible replaces characters that a terminal could obey, such as U+009B. Callers and members choose parts of a line.
+func visible(line string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\t' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, line)
 }
 
 func clock(text string) string {

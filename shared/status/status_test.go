@@ -1,0 +1,20 @@
+package status
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// TestWarningIsShort: load balancers answer 502 in place of an error whose headers are too large.
+func TestWarningIsShort(t *testing.T) {
+	w := httptest.NewRecorder()
+	Write(w, New(Forbidden, "a", "%s", strings.Repeat("ä", maxWarning)))
+	got := w.Header().Get("Warning")
+	if len(got) < maxWarning || len(got) > maxWarning+100 || !strings.Contains(got, "ä...") {
+		t.Errorf("a Warning of %d bytes: %q", len(got), got)
+	}
+	if got := w.Body.Len(); got < 2*maxWarning {
+		t.Errorf("the Status has only %d bytes", got)
+	}
+}
