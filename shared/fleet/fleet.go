@@ -1,6 +1,7 @@
 // Package fleet answers requests for many clusters as if they were one.
 //
-// Fleet.Do calls, as the caller, the clusters that a request covers. It dispatches to the packages below it:
+// Fleet.Do sends a request to the clusters that it covers, with the caller's identity. Do dispatches to the packages
+// below this one:
 //
 //   - request parses the request, and selection decides which clusters it covers.
 //   - list, watch, object, review and discovery answer it.
@@ -54,10 +55,10 @@ type Config struct {
 	ControlPlane string        // serves the kinds that no registry covers; "" for none
 	Deadline     time.Duration // for a read in a cluster, or for a list or watch to begin; 0 means 10 s
 	DiscoveryTTL time.Duration // maximum age of discovery and OpenAPI; 0 means 5 s
-	// GracePeriod is the time that clusters have once another one has given an answer that is enough; 0 means 2 s.
+	// GracePeriod is how long a read or review waits for other clusters once one response suffices; 0 means 2 s.
 	GracePeriod time.Duration
 	BareWrites  BareWrites       // "" means BareWhole
-	Now         func() time.Time // clock of the answers to reviews; nil means time.Now
+	Now         func() time.Time // clock for the expiry of cached reviews and of hung clusters; nil means time.Now
 	Log         *slog.Logger     // nil means slog.Default()
 }
 

@@ -22,7 +22,7 @@ type call struct {
 	release    func()         // releases the caller's slot; never nil, and safe to call twice
 	unverified UnverifiedCall // limits a bearer token that only the member can check; nil without a limit
 
-	forwarded  forward.Call   // the call to the member; a field, so that it needs no frame while a stream waits
+	forwarded  forward.Call   // the call to the member; a field, to keep the goroutine's stack small while a stream waits
 	audit      *audit.Request // nil without an audit log
 	response   http.Header
 	err        *status.Error

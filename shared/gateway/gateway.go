@@ -206,8 +206,7 @@ func errorWriter(r *http.Request, c *call) func(http.ResponseWriter, error) *sta
 	return status.Write
 }
 
-// maxRefused is the maximum of a refused request's body, in bytes, that is read so that its client can read the
-// response.
+// maxRefused is how many bytes of a refused request's body are read at most. refuse explains why.
 const maxRefused = 4 << 20
 
 // refuse writes an error with write. After a request with a body, it ends the connection. If the connection stayed

@@ -64,7 +64,8 @@ type Lister interface {
 	List(ctx context.Context, prefix string, limit int, cont string) (Page, error)
 }
 
-// Store stores objects. Every method stops when ctx ends. Errors wrap one of the package's errors or context.Canceled.
+// Store stores objects. Every method stops when ctx ends. Except from Watch, errors wrap one of the package's errors or
+// context.Canceled.
 type Store interface {
 	Getter
 	Lister
@@ -76,8 +77,9 @@ type Store interface {
 	Update(ctx context.Context, key string, value []byte, rev uint64) (Object, error)
 	// Delete deletes the object, with the errors of Update. The result is the last state with the deletion's revision.
 	Delete(ctx context.Context, key string, rev uint64) (Object, error)
-	// Watch calls each, in order, for the writes with a revision above from and a key that starts with prefix. An empty
-	// prefix means all objects. Watch returns ctx's error when ctx ends, or the first error of each unchanged.
+	// Watch calls the function each for every write that is newer than revision from and whose key starts with prefix.
+	// The calls are in order of revision. An empty prefix means all objects. Watch returns ctx's error when ctx ends. If
+	// each fails, Watch returns that error unchanged.
 	//
 	// After ErrCompacted the caller must list again: events above from were removed, or from exceeds the store's revision.
 	// After ErrUnavailable or ErrForbidden it may watch again from its last revision. progress, if not nil, is called

@@ -53,8 +53,9 @@ func (e *enrolment) checkNotEnded(cluster string) error {
 		e.Reuse.Time.UTC().Format(time.RFC3339), rejoinHint(cluster))
 }
 
-// checkNewest returns an error that wraps a *ReusedError unless the credential is the newest one. It accepts the
-// previous one until overlap after the renewal, and credentials that are newer than the cached enrolment.
+// checkNewest returns an error that wraps a *ReusedError if the credential was replaced. It accepts the previous one
+// until overlap after the renewal, and generations newer than the cached enrolment. It also accepts credentials of
+// earlier versions, which have no generation.
 func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	value, err := v.records.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
 	if err != nil {

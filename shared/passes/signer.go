@@ -74,8 +74,8 @@ func publicJWK(key *ecdsa.PublicKey) (jose.JSONWebKey, error) {
 	return k, err
 }
 
-// signToken signs a token, and sets its claims iss and nbf. Before, it renews a key of the secret store that is too
-// old, and publishes the key that signs.
+// signToken sets the claims iss and nbf, and signs the token. It first publishes the signing key. If that
+// is in the secret store and the newest key there is too old, signToken also adds one.
 func (i *Issuer) signToken(ctx context.Context, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
 	if i.URL == "" {
 		return secrets.Value{}, errors.New("create a token: its issuer, the gateway's URL, is not configured; " +
@@ -177,7 +177,8 @@ func (i *Issuer) publishSecretKeys(ctx context.Context, set string, always bool)
 // versions stored keys in the secret store only.
 func (i *Issuer) Publish(ctx context.Context) error {
 	if i.Signer != nil {
-		// A program that may not use the Signer's key publishes the keys of the secret store.
+		// A program that may not use the Signer's key publishes the secret store's keys, unless a Signer's key is published
+		// already.
 		if _, err := i.publishSignerKey(ctx); !errors.Is(err, ErrNotSigner) {
 			return err
 		}

@@ -32,8 +32,8 @@ const (
 	maxSets    = 3
 	// keysFresh is the maximum time that a discarded key verifies, unless the store is down.
 	keysFresh = 20 * time.Second
-	// tunnelFresh is the maximum time that a discarded key signs for the tunnel port. As a cache may
-	// shorten it by a tenth, less than 34 s could read the secret store more than twice a minute.
+	// tunnelFresh is the maximum time that a discarded key signs for the tunnel port. The cache may expire entries a
+	// tenth earlier. At 35 s, a process still reads the secret store at most twice a minute.
 	tunnelFresh = 35 * time.Second
 	// keysStale is how long cached keys are used while their store is down.
 	keysStale = time.Hour

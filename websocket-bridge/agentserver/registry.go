@@ -51,8 +51,8 @@ type session struct {
 const maxResponse = 16 << 10
 
 // call sends a request to the agent and returns the response's body. It fails after openTimeout, or if the body has
-// more than maxResponse bytes. The stream has a deadline of its own: when ctx ends, http.Transport closes the stream,
-// which interrupts no Read.
+// more than maxResponse bytes. The stream gets ctx's deadline too, because closing a stream does not interrupt a
+// pending Read.
 func (s *session) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()

@@ -4,13 +4,15 @@
 // Invariants:
 //   - An agent's credential is valid for one cluster, and never as a caller's. Callers' credentials are never valid for
 //     agents.
-//   - An agent without a valid credential loses its tunnel within Config.Recheck.
-//   - An agent proves possession of its credential's key. The use of a credential after its renewal proves a copy, and
-//     ends all credentials of the cluster's agents.
+//   - Every Config.Recheck, the bridge checks each agent's credential, and closes the tunnel unless it is valid. The
+//     check uses enrolments and clusters that are at most passes.MaxAge old.
+//   - An agent proves possession of its credential's key. The use of a replaced credential ends all credentials of the
+//     cluster's agents. Exceptions are connections within a minute of the renewal, connections with credentials of
+//     earlier versions, and repeated renewals with the same key.
 //   - The tunnel port requires a token of the gateway for one cluster, valid for a minute.
-//   - The traffic in a tunnel is TLS from the gateway to the member's API server, which bridge and agent cannot
-//     decrypt.
-//   - A CONNECT is forwarded to another replica at most once.
+//   - API requests in a tunnel are TLS between the component that dialed and the member's API server. Agents cannot
+//     decrypt them. A bridge cannot decrypt connections that it carries for other components.
+//   - A replica never forwards a CONNECT that another replica has forwarded.
 package agentserver
 
 import (
@@ -94,7 +96,7 @@ func New(cfg Config) *Agents {
 	a.connects = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "clusterpass_tunnel_connects_total",
 		Help: "Requested connections to private clusters, by result."}, []string{"result"})
 	a.reuses = prometheus.NewCounter(prometheus.CounterOpts{Name: ReusesMetric,
-		Help: "Uses of agents' credentials after their renewal. Each proves that a copy exists."})
+		Help: "Refused uses of agents' credentials that were renewed before. Each proves that a copy exists."})
 	cfg.Metrics.MustRegister(a.connects, a.reuses,
 		prometheus.NewGaugeFunc(
 			prometheus.GaugeOpts{Name: "clusterpass_agents", Help: "Agents of private clusters that are connected."},
@@ -245,7 +247,7 @@ func setDeadlines(w http.ResponseWriter, r *http.Request, cluster string) error 
 
 // closeAfterResponse closes the connection even if the client neither sends nor reads.
 func closeAfterResponse(w http.ResponseWriter) {
-	c := http.NewResponseController(w) // no error counts: some writers have no deadlines and need none
+	c := http.NewResponseController(w) // errors are ignored: some writers support no deadlines and need none
 	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
 	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout)) // the server reads the refused body for a while
 	w.Header().Set("Connection", "close")

@@ -28,9 +28,9 @@ type Stream struct {
 	in, out  prometheus.Counter // bytes from and to the client
 
 	mu     sync.Mutex
-	ended  *status.Error           // reason for which the registry ends it; nil while it is open
+	ended  *status.Error           // first reason for which the stream was ended; nil if there was none
 	finish func(why *status.Error) // ends it without a cut; nil if that is impossible
-	// client is nil after a hijack and after Close.
+	// client sets the write deadline of the client's connection. It is nil after a hijack and after Close.
 	client func(time.Time) error
 	closed bool
 }
@@ -59,14 +59,14 @@ func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 	return s
 }
 
-// Context ends with the stream. Its cause is a *status.Error if the registry ended the stream. If the response is
-// complete, the cause is also forward.ErrFinished.
+// Context ends with the stream. Its cause wraps a *status.Error if the gateway ended the stream. It also matches
+// forward.ErrFinished if the response is complete.
 func (s *Stream) Context() context.Context { return s.ctx }
 
 // finishTime is the deadline for an orderly end of a stream. Then it is cut.
 const finishTime = 5 * time.Second
 
-// End ends the stream for a reason. It is cut if its kind has no other end.
+// End ends the stream for a reason. It calls the function set by onEnd, or cancels the stream at once if there is none.
 func (s *Stream) End(why *status.Error) {
 	s.mu.Lock()
 	if s.ended != nil || s.closed {
@@ -97,8 +97,7 @@ func (s *Stream) onEnd(fn func(why *status.Error)) {
 	}
 }
 
-// Close ends the accounting of the stream. It returns the reason for which the registry ended the stream, and otherwise
-// err.
+// Close ends the accounting of the stream. It returns the reason for which the stream was ended, and otherwise err.
 func (s *Stream) Close(err error) error {
 	s.mu.Lock()
 	why := s.ended

@@ -22,7 +22,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// mergedReads is the size in bytes of reads from one of many members.
+// mergedReads is the maximum size in bytes of one read from a member, when a list merges more than members.Many
+// members. Longer objects exceed it.
 const mergedReads = 16 << 10
 
 // Serve writes the lists of all targets as one. It also returns an error, for the log, if the response is a member's
@@ -109,8 +110,8 @@ func (p *page) stream(w http.ResponseWriter, parts []*part) error {
 	return nil
 }
 
-// prunes reports whether kubectl apply --prune lists every cluster. kubectl would then delete the listed objects that
-// its manifests lack. It lists for no other reason.
+// prunes reports whether kubectl apply --prune sent the list without a selection of clusters. kubectl apply lists only
+// to prune: it deletes listed objects that its manifests lack.
 func prunes(req *request.Request) bool {
 	return req.Command() == request.CommandApply && req.Clusters == nil && req.Labels.Empty()
 }

@@ -20,7 +20,7 @@ type Config struct {
 	Members   *cluster.Members
 	Freshness time.Duration // maximum age of the Inventory; 0 reads it for every request
 	Deadline  time.Duration // until the response to a read begins; writes have writeDeadline
-	// GracePeriod is the time that clusters have once another one has given an answer that is enough.
+	// GracePeriod is how long a read or review waits for other clusters once one response suffices.
 	GracePeriod time.Duration
 	Now         func() time.Time // clock of RecentlyHung
 	Log         *slog.Logger
@@ -54,7 +54,7 @@ func (p *Pool) Stats() map[string]cache.Stats {
 // Deadline returns the maximum time until the response of a member to a read begins.
 func (p *Pool) Deadline() time.Duration { return p.cfg.Deadline }
 
-// GracePeriod returns the time that clusters have once another one has given an answer that is enough.
+// GracePeriod returns how long a read or review waits for other clusters once one response suffices.
 func (p *Pool) GracePeriod() time.Duration { return p.cfg.GracePeriod }
 
 // Log returns the logger.

@@ -2,7 +2,8 @@
 //
 // Invariants:
 //   - A cluster that the caller may not call is never a target, and never named in an answer.
-//   - The kinds of the control-plane cluster are read for every caller, with the gateway's own credential.
+//   - Kinds are read with the gateway's own credential. Those of the control-plane cluster are read even if the caller
+//     may not call it.
 //   - A cluster whose coverage is not known is a target that fails. It is never left out silently.
 package selection
 

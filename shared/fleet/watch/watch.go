@@ -97,7 +97,8 @@ func (w *watcher) parseVersion() error {
 		if err != nil {
 			return status.New(status.BadRequest, "", "%w", err)
 		}
-		if w.single { // the member's own versions are smaller, but versions must grow
+		// A member's own version is smaller than that of several clusters, and a client may not see versions decrease.
+		if w.single {
 			return status.New(status.Expired, "",
 				"watch from a version of several clusters: one is covered now; list again")
 		}
@@ -146,7 +147,8 @@ func (w *watcher) ServeWatch(rw http.ResponseWriter, r *http.Request) error {
 	return w.deliver(ctx, rw, flush)
 }
 
-// awaitStart blocks until each follower has called its member. It fails if a member lacks the version to resume from.
+// awaitStart blocks until the first call of each follower has succeeded or failed, and returns the failures. It returns
+// an error if a member lacks the version to resume from.
 func (w *watcher) awaitStart(followers []*follower) ([]*members.Failure, error) {
 	var failures, expired []*members.Failure
 	for _, f := range followers {

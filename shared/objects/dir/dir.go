@@ -4,7 +4,8 @@
 // its state in memory and reads new records when the file has grown.
 //
 //   - Writers, and readers of new records, lock .lock. A write has succeeded once its record is complete and synced.
-//   - A writer that dies leaves an incomplete last record, which the next one removes. Other damage is an error.
+//   - A writer that dies may leave an incomplete last record. The next process that reads or writes removes it. Other
+//     damage is an error.
 //   - Compaction writes a new file and renames it.
 //   - Write access to the directory allows changing all access rules. Open returns ErrForbidden if others have it.
 package dir

@@ -226,7 +226,8 @@ func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, m
 	return found, nil
 }
 
-// maxMissedWrites is how many writes a query may miss: few, because all change the revision, one after the other.
+// maxMissedWrites is the maximum number of recent writes that a query may miss. Few overlap, because each changes the
+// revision item.
 const maxMissedWrites = 4
 
 // newestEvents returns the last event of each object that the newest maxMissedWrites writes changed. It reads log

@@ -2,9 +2,8 @@
 // that a process has read: if the revision is unchanged, so are the objects. Otherwise the store's log has the changes.
 //
 //   - Every result includes all writes that were completed at [Replica.AsOf].
-//   - Nothing is served that the store could not validate. Serving stale values during an outage belongs to package
-//     cache.
-//   - The memory is bounded: the least recently used objects are forgotten.
+//   - If the validation fails, the read fails. Package cache serves stale values during an outage.
+//   - The memory has at most maxObjects objects and maxLists lists. The least recently used objects are forgotten.
 package replica
 
 import (
@@ -24,12 +23,13 @@ const (
 	maxObjects = 4096
 	maxValue   = 16 << 10 // larger objects are read from the store each time
 	maxLists   = 8
-	// timeout is the deadline of one validation. A longer one was frozen with its process and may never end.
+	// timeout is the deadline of one validation. AsOf replaces a validation that lasts longer, because its process was
+	// probably frozen.
 	timeout = 5 * time.Second
 	// settled is the time after a write for which reads are not remembered. Until the write has ended, a read may return
 	// the new revision and the old object.
 	settled = 5 * time.Second
-	// maxChanges is the number of writes after which everything is read again.
+	// maxChanges is the maximum number of writes that one validation applies. After more, the Replica forgets everything.
 	maxChanges = 1000
 )
 
@@ -86,8 +86,9 @@ func New(cfg Config) *Replica {
 	return &Replica{cfg: cfg, objects: known, lists: map[string]objects.Page{}}
 }
 
-// AsOf validates the memory unless that was done in the last MaxAge. The memory includes all writes that were completed
-// at the returned time. With fresh, that is the time of the call or later. AsOf implements cache.Source.
+// AsOf validates the memory if the last validation is older than MaxAge, or older than the call if fresh is true. The
+// memory includes all writes that were completed at the returned time. With fresh, that is the time of the call or
+// later. AsOf implements cache.Source.
 func (r *Replica) AsOf(ctx context.Context, fresh bool) (time.Time, error) {
 	now := r.now()
 	notBefore := now
@@ -201,7 +202,7 @@ func (r *Replica) apply(e objects.Event) {
 	r.objects.Add(key, record{object: e.Object})
 }
 
-// Get implements objects.Store.
+// Get implements objects.Getter.
 func (r *Replica) Get(ctx context.Context, key string) (objects.Object, error) {
 	if _, err := r.AsOf(ctx, false); err != nil {
 		return objects.Object{}, err
@@ -226,7 +227,7 @@ func (r *Replica) Get(ctx context.Context, key string) (objects.Object, error) {
 	return o, err
 }
 
-// List implements objects.Store. It only remembers whole lists.
+// List implements objects.Lister. It only remembers whole lists.
 func (r *Replica) List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error) {
 	if limit != 0 || cont != "" {
 		return r.cfg.Store.List(ctx, prefix, limit, cont)
@@ -260,7 +261,7 @@ func (r *Replica) Revision(ctx context.Context) (uint64, error) {
 	return r.revision, nil
 }
 
-// Watch implements objects.Store by the store's Watch.
+// Watch implements objects.Log. It calls the store's Watch.
 func (r *Replica) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
 	progress func(rev uint64)) error {
 	return r.cfg.Store.Watch(ctx, prefix, from, each, progress)

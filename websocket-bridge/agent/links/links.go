@@ -3,7 +3,7 @@
 // Invariants:
 //   - A missing connection is dialled again within a second. After failures, the pauses grow. All pauses are random, so
 //     that agents that lost their connections together do not return together.
-//   - A replica that announces its shutdown is replaced before it ends.
+//   - A link to a draining replica does not count as connected, so the agent dials any other replica that it lacks.
 package links
 
 import (
@@ -52,7 +52,8 @@ type Config struct {
 	TLS     *tls.Config
 	// Dial connects to the gateway, like net.Dialer.DialContext. nil connects directly.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Credential is called before each attempt to connect.
+	// Credential returns the current credential. The Keeper calls it before each attempt to connect, and when the bridge
+	// asks for a newer one.
 	Credential func(ctx context.Context) (possession.Credential, error)
 	Now        func() time.Time // clock for proofs; nil means time.Now
 
@@ -67,7 +68,7 @@ type Keeper struct {
 	cfg      Config
 	id       string // UUID of this process
 	dialer   *websocket.Dialer
-	changed  chan struct{} // contains a value if something changed
+	changed  chan struct{} // receives a value when a link ends or a bridge sends an announcement
 	attempts *prometheus.CounterVec
 	serving  sync.WaitGroup
 
