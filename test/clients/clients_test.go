@@ -36,15 +36,15 @@ func TestMain(m *testing.M) {
 	e2e.Main(m)
 }
 
-// place is a server as a client sees it. Each client works there with objects of member1. member2 has others of the
-// same names.
+// place is a server as a client sees it. Each client works there with objects of member1. member2 has others with equal
+// names.
 type place struct {
-	context         string // of the kubeconfig
-	namespace, name string // the suffix that names the cluster
+	context         string // a context of the kubeconfig
+	namespace, name string // suffixes that name the cluster
 }
 
 var (
-	direct  = place{context: "direct"} // what the client does by itself
+	direct  = place{context: "direct"} // without the gateway
 	gateway = place{context: "member1"}
 	fleet   = place{context: "fleet", namespace: "@member1"}
 	names   = place{context: "names", name: "@member1"} // /fleet/@

@@ -13,7 +13,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// k9s asks a server of its authors for newer versions, unless it is told not to.
+// k9sConfig disables the search for newer versions of k9s, which needs the internet.
 const k9sConfig = `
 k9s:
   skipLatestRevCheck: true

@@ -31,7 +31,7 @@ var (
 // Programs are client programs that are ready to run.
 type Programs struct {
 	OldKubectl string // the path of kubectl of the oldest supported minor version
-	dir        string // of the others
+	dir        string // the directory of the other programs
 }
 
 // Path returns the path of the program called name.

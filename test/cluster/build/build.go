@@ -188,7 +188,7 @@ func missing(dir string, wanted []target) targetList {
 type source struct {
 	dir     string // the module
 	cache   string // the user's cache for this project
-	folder  string // of the built programs, in the cache
+	folder  string // the folder of built programs in the cache
 	sums    []byte // go.mod and go.sum
 	version string // of Kubernetes
 	flags   []string
