@@ -304,6 +304,10 @@ schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: t
 	}
 }
 
+// reviewNames are the reviews of oneself, which the fleet answers without a registry.
+const reviewNames = "selfsubjectreviews.authentication.k8s.io\nselfsubjectaccessreviews.authorization.k8s.io\n" +
+	"selfsubjectrulesreviews.authorization.k8s.io\n"
+
 // TestFleetDiscovery: kubectl must know each global kind once, also one that only one cluster has.
 func TestFleetDiscovery(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: Pod}, {apiVersion: example.org/v1, kind: Gateway}")
@@ -319,10 +323,10 @@ schema: {openAPIV3Schema: {type: object, properties: {color: {type: string, desc
 	d.Apply(t, "{apiVersion: example.org/v1, kind: Gateway, metadata: {name: one}, color: red}")
 	// Each process of the function caches discovery for half a minute. kubectl calls two processes at once.
 	waittest.Until(t, "api-resources has both kinds", func() bool {
-		return k.Run(t, "api-resources", "-o", "name").Stdout == "pods\ngateways.example.org\n"
+		return k.Run(t, "api-resources", "-o", "name").Stdout == "pods\n"+reviewNames+"gateways.example.org\n"
 	})
 	waittest.Until(t, "api-versions has both groups", func() bool {
-		return k.Run(t, "api-versions").Stdout == "example.org/v1\nv1\n"
+		return k.Run(t, "api-versions").Stdout == "authentication.k8s.io/v1\nauthorization.k8s.io/v1\nexample.org/v1\nv1\n"
 	})
 	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1"); !strings.Contains(got, `"name":"pods/log"`) ||
 		strings.Contains(got, `"secrets"`) {

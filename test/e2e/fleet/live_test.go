@@ -224,7 +224,7 @@ schema: {openAPIV3Schema: {type: object, properties: {color: {type: string}}}}}]
 	e2e.CreateRegistry(t, "lamps", "{clusterNames: [member1, member2, third]}", "{apiVersion: example.net/v1, kind: Lamp}")
 	k := atBridge(t, e2e.Through(t, "member1"))
 	waittest.Until(t, "api-resources has the new kind", func() bool {
-		return k.Run(t, "api-resources", "-o", "name").Stdout == "lamps.example.net\n"
+		return k.Run(t, "api-resources", "-o", "name").Stdout == reviewNames+"lamps.example.net\n"
 	})
 
 	checkLampWatches(t, ns)
