@@ -93,8 +93,8 @@ func (a *app) init() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "init", Short: "Initialize the stores, if necessary", Args: cobra.NoArgs,
 		Long: `Initialize the stores, if necessary. For aws:PREFIX this creates the table PREFIX-objects. In a new store it
-creates the ResourceRegistry "default", with which the fleet has all kinds of all clusters. In every store it publishes the
-keys that verify passes. The control function, the bridge and the local program also publish the keys when they
+creates the ResourceRegistry "default", with which the fleet has all kinds of all clusters. In every store it publishes
+the keys that verify passes. The control function, the bridge and the local program also publish the keys when they
 start.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			st, addr, err := a.openStores(cmd.Context())

@@ -147,12 +147,15 @@ func checkCopies(t *testing.T, cluster kubernetes.Interface, ns string) {
 	wait("second")
 	waittest.UntilNoError(t, "the Event", func(ctx context.Context) error {
 		list, err := cluster.EventsV1().Events(ns).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
 		for i := range list.Items {
 			if e := &list.Items[i]; e.Reason == "Copied" && e.Regarding.UID == from.UID {
 				return nil
 			}
 		}
-		return fmt.Errorf("%v, %d others", err, len(list.Items))
+		return fmt.Errorf("none of the %d Events is it", len(list.Items))
 	})
 	if err := maps.Delete(ctx, "settings", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

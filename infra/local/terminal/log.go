@@ -16,8 +16,8 @@ import (
 // maxHeld bounds the lines before Release. A start logs a few.
 const maxHeld = 1 << 20
 
-// Log converts lines of JSON, as log/slog writes them, to short text. It passes the printable text of other lines. It keeps all
-// lines until Release, so that they do not interrupt instructions. It is safe for concurrent use.
+// Log converts lines of JSON, as log/slog writes them, to short text. It passes the printable text of other lines. It
+// keeps all lines until Release, so that they do not interrupt instructions. It is safe for concurrent use.
 type Log struct {
 	mu       sync.Mutex
 	out      io.Writer

@@ -23,7 +23,8 @@ func TestLogIsReadable(t *testing.T) {
 	_, _ = fmt.Fprint(l, "panic: boom\n\n{\"not\": \"a log line\"}\n{broken\n[1]\n\u009b2J\n")
 	want := []string{
 		`\d\d:\d\d:\d\d INFO  a member's health has changed cluster=prod ready=true`,
-		`\d\d:\d\d:\d\d WARN  it failed error="no \\"route\\"\\u001b\[2J\\nto host" duration=1.235ms after=3 path=/\x{fffd}2J\x{fffd}`,
+		`\d\d:\d\d:\d\d WARN  it failed error="no \\"route\\"\\u001b\[2J\\nto host" duration=1.235ms after=3 ` +
+			`path=/\x{fffd}2J\x{fffd}`,
 		`panic: boom`, ``, `{"not": "a log line"}`, `{broken`, `\[1]`, `\x{fffd}2J`, ``,
 	}
 	if ok, err := regexp.MatchString("^"+strings.Join(want, "\n")+"$", out.String()); err != nil || !ok {

@@ -51,7 +51,10 @@ func Start(tb testing.TB, cmd *exec.Cmd) *Terminal {
 	shown := make(chan struct{})
 	go func() {
 		defer close(shown)
-		for output := bufio.NewReader(file); screen.Parse(output) == nil; { //nolint:revive // the loop is the work
+		output := bufio.NewReader(file)
+		var err error
+		for err == nil {
+			err = screen.Parse(output)
 		}
 	}()
 	go func() {
