@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -52,19 +51,6 @@ func otherCA(t *testing.T) []byte {
 	return clustertest.NewInstallation(t).CA.PEM()
 }
 
-// closedPort returns an address that refuses connections.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return "https://" + ln.Addr().String()
-}
-
 const impersonationForbidden = `groups "dev" is forbidden: User "system:serviceaccount:clusterpass-system:m" cannot ` +
 	`impersonate resource "groups" in API group "" at the cluster scope`
 
@@ -81,7 +67,7 @@ func forbidImpersonation(w http.ResponseWriter, _ *http.Request) {
 func TestDiscoveryShowsTheReason(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	up := clustertest.NewMember(t, ok)
-	h.AddCluster("refusing", clustertest.Kubeconfig(closedPort(t), otherCA(t), token))
+	h.AddCluster("refusing", clustertest.Kubeconfig(clustertest.RefusingURL(t), otherCA(t), token))
 	h.AddCluster("stranger", clustertest.Kubeconfig(up.URL, otherCA(t), token))
 	h.AddCluster("broken", []byte("{"))
 	h.AddCluster("expired", clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { unauthorized(w) }).
@@ -128,7 +114,7 @@ func quoted(text string) string { return strings.ReplaceAll(text, `"`, `\"`) }
 // Scripts and clients that read a Status must get one.
 func TestOtherRequestsGetAStatus(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
-	h.AddCluster("m", clustertest.Kubeconfig(closedPort(t), otherCA(t), token))
+	h.AddCluster("m", clustertest.Kubeconfig(clustertest.RefusingURL(t), otherCA(t), token))
 	json := http.Header{"Accept": {"application/json, */*"}}
 	for _, tt := range []struct {
 		method, path string
@@ -164,7 +150,7 @@ func TestOtherRequestsGetAStatus(t *testing.T) {
 // kubectl would wait for minutes: client-go repeats each request up to ten times after the seconds in Retry-After.
 func TestDiscoveryOfLostClusterEndsAtOnce(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{Freshness: cluster.Freshness{Secret: time.Hour, Object: time.Hour}})
-	h.AddCluster("m", clustertest.Kubeconfig(closedPort(t), otherCA(t), token))
+	h.AddCluster("m", clustertest.Kubeconfig(clustertest.RefusingURL(t), otherCA(t), token))
 	for range 20 {
 		_, err := h.discover("/clusters/m")
 		if err == nil || !strings.Contains(err.Error(), quoted(`cluster "m" is unreachable at 127.0.0.1:`)) {

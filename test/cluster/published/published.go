@@ -124,11 +124,15 @@ func (s *Source) Download(ctx context.Context, minor string) (dir string, err er
 		return "", fmt.Errorf("open the cache of programs: %w", err)
 	}
 	defer func() { _ = cache.Close() }()
+	explained := make(chan struct{})
 	waiting := time.AfterFunc(time.Second, func() {
+		defer close(explained)
 		_, _ = fmt.Fprintln(s.Progress, "another run is downloading these programs; waiting for it")
 	})
 	lock, err := filelock.Lock(ctx, cache, ".lock", filelock.Exclusive)
-	waiting.Stop()
+	if !waiting.Stop() {
+		<-explained // the bar writes to the same place
+	}
 	if err != nil {
 		return "", err
 	}

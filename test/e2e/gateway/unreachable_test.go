@@ -20,7 +20,7 @@ import (
 func TestUnreachableClusterIsExplained(t *testing.T) {
 	lost := cluster.Start(t, cluster.Options{Clusters: []string{"lost"}, NoKubelet: true}).Cluster("lost")
 	member2 := e2e.Clusters.Cluster("member2")
-	refused := closedPort(t)
+	refused := strings.TrimPrefix(clustertest.RefusingURL(t), "https://")
 	hanging := "127.0.0.1:" + strconv.Itoa(e2e.ServeTCP(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }))
 	e2e.Register(t, "lost", lost.Kubeconfig())
 	registerUnchecked(t, "refused", "https://"+refused, lost.CA())
@@ -87,17 +87,6 @@ func checkExplained(t *testing.T, name string, lines int, texts ...string) {
 }
 
 func hostOf(c *cluster.Cluster) string { return strings.TrimPrefix(c.Server(), "https://") }
-
-// closedPort returns an address that refuses connections.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().String()
-}
 
 // atBothPrograms returns kubectl at a cluster through the function and through the bridge.
 func atBothPrograms(t *testing.T, name string) map[string]e2e.Kubectl {
