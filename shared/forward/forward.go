@@ -307,7 +307,7 @@ func outgoing(r *http.Request, header http.Header, c *Call) *http.Request {
 		Body: r.Body, GetBody: r.GetBody, ContentLength: r.ContentLength,
 	}
 	if r.ContentLength == 0 {
-		out.Body, out.GetBody = http.NoBody, nil
+		out.Body, out.GetBody = nil, nil
 	}
 	return out.WithContext(r.Context())
 }
