@@ -218,7 +218,7 @@ func startProcess(ctx context.Context, data string, flags ...string) (*exec.Cmd,
 	pass := filepath.Join(data, "pass")
 	flags = append([]string{
 		"--listen=127.0.0.1:0", "--data=" + data, "--functions=inline", "--kubeconfig=" + pass, "--log-level=ERROR",
-		"--max-streams-per-caller=100000", "--drain-timeout=1s",
+		"--max-streams=100000", "--max-streams-per-caller=100000", "--drain-timeout=1s",
 	}, flags...)
 	cmd := exec.CommandContext(ctx, program, flags...)
 	cmd.Env = []string{"HOME=" + data, "PATH=" + os.Getenv("PATH")}
