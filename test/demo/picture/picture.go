@@ -79,8 +79,8 @@ func Draw(output string) ([]byte, error) {
 
 const prompt = "$ "
 
-// logLine matches a line of klog, which readers would take for a fault. For exec, kubectl before 1.34 logs one by chance:
-// it reads the first message before its streams exist.
+// logLine matches a line of klog, which readers would take for a fault. kubectl before 1.34 logs one by chance, because
+// exec reads the first message before its streams exist.
 var logLine = regexp.MustCompile(`^[EWIF]\d{4} `)
 
 // parse returns the commands of the output. An explanation is a line of # after an empty line.
