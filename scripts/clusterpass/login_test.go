@@ -51,7 +51,7 @@ func TestLoginWrites(t *testing.T) {
 		t.Errorf("%s %q", exec.Command, exec.Args)
 	}
 	for context, server := range map[string]string{
-		"clusterpass": loginURL, "fleet": loginURL + "/fleet",
+		"clusterpass": loginURL, "fleet": loginURL + "/fleet", "fleet@": loginURL + "/fleet/@",
 		"m1": loginURL + "/clusters/m1", "m2": loginURL + "/clusters/m2",
 	} {
 		if got := kc.Clusters[kc.Contexts[context].Cluster].Server; got != server {
