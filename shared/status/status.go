@@ -189,11 +189,11 @@ func WriteText(w http.ResponseWriter, err error) *Error {
 	case code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout:
 		code = http.StatusBadGateway
 	case code != http.StatusForbidden && code < http.StatusInternalServerError:
-		v, err := utilnet.NewWarningHeader(299, "clusterpass", shorten(e.Message))
-		if err == nil && code >= http.StatusBadRequest {
+		v, invalid := utilnet.NewWarningHeader(299, "clusterpass", shorten(e.Message))
+		if invalid == nil && code >= http.StatusBadRequest {
 			w.Header().Set("Warning", v)
 		}
-		return Write(w, err)
+		return Write(w, e)
 	}
 	if e.RetryAfter > 0 && e.RetryAfter <= maxTextRetry {
 		w.Header().Set("Retry-After", "1")
