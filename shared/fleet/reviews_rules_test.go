@@ -84,14 +84,17 @@ func TestFleetRulesReview(t *testing.T) {
 	}
 	h, _ = newFleet(t, gatewaytest.Options{}, rulesStatus(
 		`{"verbs":["get","create"],"resources":["pods","pods/exec","pods/log"]},{"verbs":["*"],"resources":["*/attach"]}`))
-	for verb, want := range map[string]string{ // an upgrade needs create
+	streams := map[string]string{ // an upgrade needs create
 		"get":    "[get] [pods pods/log] [], [get] [/version]|false|",
 		"create": "[create] [pods pods/log] [], [create get] [pods/exec] [], [" + allVerbs + "] [*/attach] []|false|",
 		"*":      "[create get] [pods pods/exec pods/log] [], [*] [*/attach] [], [get] [/version]|false|",
-	} {
-		group := "only-" + strings.Trim(verb, "*")
-		h.Grant(group, `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["`+verb+`"]}`)
-		h.LogIn("bob", group)
+	}
+	for verb := range streams {
+		h.Grant("only-"+strings.Trim(verb, "*"),
+			`{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["`+verb+`"]}`)
+	}
+	for verb, want := range streams {
+		h.LogIn("bob", "only-"+strings.Trim(verb, "*"))
 		if got := h.rules("/fleet"+rulesReviews, rulesReview); got != want {
 			t.Errorf("streams of a caller with the verb %s: %s\nwant %s", verb, got, want)
 		}
