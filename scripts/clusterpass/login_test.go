@@ -170,7 +170,7 @@ users: [{name: u, user: {token: x}}, {name: work-clusterpass, user: {token: sesa
 		t.Errorf("%s%v", out, err)
 	}
 	kc, err := clientcmd.LoadFromFile(first)
-	if err != nil || len(kc.Contexts) != 3 || kc.Contexts["my-prod"] == nil || kc.CurrentContext != "" {
+	if err != nil || len(kc.Contexts) != 4 || kc.Contexts["my-prod"] == nil || kc.CurrentContext != "" {
 		t.Errorf("%+v, %v", kc, err)
 	}
 	if now, err := os.ReadFile(second); err != nil || string(now) != string(before) {

@@ -24,7 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/control"
 	"github.com/clusterpass/clusterpass/shared/passes"
-	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
+	passkubeconfig "github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
@@ -477,7 +477,7 @@ func TestPassOfManyClusters(t *testing.T) {
 	}
 	n := len(kubeconfigOf(t, obj).Contexts)
 	if n < 100 || !slices.ContainsFunc(warnings.texts, func(text string) bool {
-		return strings.Contains(text, fmt.Sprintf("contexts for %d of the clusters", n-len(kubeconfig.Common())))
+		return strings.Contains(text, fmt.Sprintf("contexts for %d of the clusters", n-len(passkubeconfig.Common())))
 	}) {
 		t.Errorf("%d contexts, and warned of %q", n, warnings.texts)
 	}

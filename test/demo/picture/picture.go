@@ -79,7 +79,7 @@ func Draw(output string) ([]byte, error) {
 
 const prompt = "$ "
 
-// logLine matches a line of klog, which readers would take for a fault. kubectl before 1.34 logs one by chance, because
+// logLine matches a line of klog, which would read as a fault. kubectl before 1.34 logs one by chance, because
 // exec reads the first message before its streams exist.
 var logLine = regexp.MustCompile(`^[EWIF]\d{4} `)
 
