@@ -105,6 +105,15 @@ func TestPictureHasNoLogLines(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), line+"; draw it again, with kubectl ") {
 		t.Errorf("got error %v, want one with the line and what to do", err)
 	}
+	committed, err := os.ReadFile("../../../docs/demo.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(texts(t, committed)) {
+		if logLine.MatchString(line) {
+			t.Errorf("docs/demo.svg has %s", line)
+		}
+	}
 	const other = "E1 is an element of the output"
 	if _, err := Draw(strings.ReplaceAll(session, "-- date\nnow", "-- date\n"+other)); err != nil {
 		t.Error(err)
