@@ -47,7 +47,7 @@ demo: build-demo ## Show Clusterpass on this machine, with two real clusters (AR
 	@dist/local/demo $(ARGS)
 
 picture: build-demo ## Draw docs/demo.svg from a run of the demo
-	@dist/local/demo --picture=docs/demo.svg
+	@dist/local/demo --picture docs/demo.svg
 
 build-demo:
 	@echo "1. Compile the demo: seconds, and with an empty Go cache about 4 minutes on two cores."

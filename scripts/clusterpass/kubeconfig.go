@@ -12,7 +12,8 @@ func kubeconfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "kubeconfig", Short: "Print a kubeconfig with a context for each cluster that you may reach", Args: cobra.NoArgs,
 		Long: `Print a kubeconfig with your credential for a gateway. It has a context for each cluster that you may reach,
-"fleet" for all of them, and "clusterpass" for the gateway itself. Anyone with this output can act as you.`,
+"fleet" for all of them, "fleet@" for all of them with names as NAME@CLUSTER, and "clusterpass" for the gateway itself.
+Anyone with this output can act as you.`,
 		Example: `  clusterpass kubeconfig > clusterpass.kubeconfig
   clusterpass kubeconfig --kubeconfig ann.kubeconfig`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

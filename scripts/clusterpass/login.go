@@ -35,8 +35,9 @@ func login() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "login URL", Short: "Write contexts for a gateway and its clusters into your kubeconfig",
 		Args: cobra.MaximumNArgs(1),
-		Long: `Write contexts into your kubeconfig: one for each cluster that you may reach, "fleet" for all of them, and
-"clusterpass" for the gateway itself. Identify yourself with one of:
+		Long: `Write contexts into your kubeconfig: one for each cluster that you may reach, "fleet" for all of them,
+"fleet@" for all of them with names as NAME@CLUSTER, and "clusterpass" for the gateway itself. Identify yourself with
+one of:
 
   --pass FILE                         a pass from kubectl create or clusterpass pass create; - for standard input
   --oidc-issuer URL --oidc-client ID  OpenID Connect: kubectl runs kubelogin (kubectl krew install oidc-login)

@@ -51,7 +51,7 @@ func TestLoginWrites(t *testing.T) {
 		t.Errorf("%s %q", exec.Command, exec.Args)
 	}
 	for context, server := range map[string]string{
-		"clusterpass": loginURL, "fleet": loginURL + "/fleet",
+		"clusterpass": loginURL, "fleet": loginURL + "/fleet", "fleet@": loginURL + "/fleet/@",
 		"m1": loginURL + "/clusters/m1", "m2": loginURL + "/clusters/m2",
 	} {
 		if got := kc.Clusters[kc.Contexts[context].Cluster].Server; got != server {
@@ -170,7 +170,7 @@ users: [{name: u, user: {token: x}}, {name: work-clusterpass, user: {token: sesa
 		t.Errorf("%s%v", out, err)
 	}
 	kc, err := clientcmd.LoadFromFile(first)
-	if err != nil || len(kc.Contexts) != 3 || kc.Contexts["my-prod"] == nil || kc.CurrentContext != "" {
+	if err != nil || len(kc.Contexts) != 4 || kc.Contexts["my-prod"] == nil || kc.CurrentContext != "" {
 		t.Errorf("%+v, %v", kc, err)
 	}
 	if now, err := os.ReadFile(second); err != nil || string(now) != string(before) {

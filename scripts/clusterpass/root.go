@@ -87,15 +87,15 @@ func (a *app) address() (addr stores.Address, err error) {
 	return addr, err
 }
 
-// init is for an emulator of AWS. On AWS, the template creates the table, and the gateway publishes the keys.
+// init creates the table for an emulator of AWS. On AWS, the template creates it. The gateway publishes the keys, too.
 func (a *app) init() *cobra.Command {
 	var clientCA, controlPlane string
 	cmd := &cobra.Command{
 		Use: "init", Short: "Initialize the stores, if necessary", Args: cobra.NoArgs,
 		Long: `Initialize the stores, if necessary. For aws:PREFIX this creates the table PREFIX-objects. In a new store it
-creates the ResourceRegistry "default", with which the fleet has all kinds of all clusters. In every store it publishes
-the keys that verify passes. The control function, the bridge and the local program also publish the keys when they
-start.`,
+creates the ResourceRegistry "default", with which the fleet has all kinds of all clusters. A store is new until a
+cluster, a role or anything else is written beside the gateway's keys. In every store it publishes the keys that verify
+passes. The control function, the bridge and the local program also publish the keys when they start.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			st, addr, err := a.openStores(cmd.Context())
 			if err != nil {

@@ -109,11 +109,14 @@ func userOf(kc *clientcmdapi.Config, name string) (*user, error) {
 
 func gatewayOf(server string) (string, error) {
 	u, err := url.Parse(server)
+	var paths []string
+	for _, context := range kubeconfig.Common() {
+		paths = append(paths, kubeconfig.Path(context))
+	}
 	switch {
 	case err != nil || u.Scheme != "https" || u.Host == "":
 		return "", fmt.Errorf("its server %q is no https:// URL", server)
-	case u.Path == "" || u.Path == "/" || u.Path == kubeconfig.Path(kubeconfig.Fleet) ||
-		strings.HasPrefix(u.Path, kubeconfig.Path("")):
+	case u.Path == "/" || slices.Contains(paths, u.Path) || strings.HasPrefix(u.Path, kubeconfig.Path("")):
 		return "https://" + u.Host, nil
 	}
 	return "", fmt.Errorf("its server %q is no gateway's: want one at /, /fleet or /clusters/NAME", server)
@@ -132,7 +135,7 @@ func (u *user) config() (*rest.Config, error) {
 func (u *user) contexts(prefix string, clusters []string) *clientcmdapi.Config {
 	kc := clientcmdapi.NewConfig()
 	kc.AuthInfos[prefix+kubeconfig.Own] = u.auth
-	for _, name := range append([]string{kubeconfig.Own, kubeconfig.Fleet}, clusters...) {
+	for _, name := range append(kubeconfig.Common(), clusters...) {
 		cluster := u.cluster.DeepCopy()
 		cluster.Server = u.url + kubeconfig.Path(name)
 		kc.Clusters[prefix+name] = cluster

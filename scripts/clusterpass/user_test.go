@@ -61,6 +61,20 @@ func TestNoWarningsBetween(t *testing.T) {
 	}
 }
 
+// TestGatewayOfEachContext fails if clusterpass doctor refuses a context that login wrote.
+func TestGatewayOfEachContext(t *testing.T) {
+	u := &user{url: "https://gateway.example.com", cluster: clientcmdapi.NewCluster(), auth: clientcmdapi.NewAuthInfo()}
+	kc := u.contexts("", []string{"m1"})
+	if len(kc.Contexts) != 4 {
+		t.Errorf("contexts %v", kc.Contexts)
+	}
+	for name := range kc.Contexts {
+		if got, err := userOf(kc, name); err != nil || got.url != u.url {
+			t.Errorf("context %s: %+v, %v", name, got, err)
+		}
+	}
+}
+
 // A user with a missing kubeconfig or an untrusted certificate needs instructions.
 func TestPlainWords(t *testing.T) {
 	c, theirs := setup(t)

@@ -24,6 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/control"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	passkubeconfig "github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
@@ -165,7 +166,7 @@ func TestPasses(t *testing.T) {
 	}
 	p.expectWarnings(0)
 	kc := kubeconfigOf(t, obj)
-	if got := slices.Sorted(maps.Keys(kc.Contexts)); !slices.Equal(got, []string{"clusterpass", "fleet", "member1"}) ||
+	if got := slices.Sorted(maps.Keys(kc.Contexts)); !slices.Equal(got, []string{"clusterpass", "fleet", "fleet@", "member1"}) ||
 		kc.CurrentContext != "member1" {
 		t.Errorf("contexts %v, of them %s now", got, kc.CurrentContext)
 	}
@@ -476,8 +477,7 @@ func TestPassOfManyClusters(t *testing.T) {
 	}
 	n := len(kubeconfigOf(t, obj).Contexts)
 	if n < 100 || !slices.ContainsFunc(warnings.texts, func(text string) bool {
-		// without the contexts of the gateway and the fleet
-		return strings.Contains(text, fmt.Sprintf("contexts for %d of the clusters", n-2))
+		return strings.Contains(text, fmt.Sprintf("contexts for %d of the clusters", n-len(passkubeconfig.Common())))
 	}) {
 		t.Errorf("%d contexts, and warned of %q", n, warnings.texts)
 	}

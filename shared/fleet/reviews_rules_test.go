@@ -42,7 +42,9 @@ func TestFleetRulesReview(t *testing.T) {
 		pods    = `{"verbs":["get","list"],"apiGroups":[""],"resources":["pods"]}`
 		same    = `{"verbs":["list","get"],"apiGroups":[""],"resources":["pods"]}`
 		secrets = `{"verbs":["*"],"apiGroups":[""],"resources":["secrets"],"resourceNames":["one"]}`
-		differ  = "the clusters have different rules; for those of one cluster, ask with a namespace NAMESPACE@CLUSTER"
+		// allVerbs are those of a rule with all verbs, of which the gateway permits some.
+		allVerbs = "create delete deletecollection get list patch update watch"
+		differ   = "the clusters have different rules; for those of one cluster, ask with a namespace NAMESPACE@CLUSTER"
 	)
 	unsure := reviewStatus(`{"resourceRules":[],"nonResourceRules":[],"incomplete":true,"evaluationError":"no webhook"}`)
 	for name, tt := range map[string]struct {
@@ -79,6 +81,23 @@ func TestFleetRulesReview(t *testing.T) {
 	if got := h.rules("/fleet"+rulesReviews+"?clusters=b", rulesReview); got !=
 		"[get list watch] [secrets] [one], [get] [/version]|false|" {
 		t.Errorf("a caller who may only read: %s", got)
+	}
+	h, _ = newFleet(t, gatewaytest.Options{}, rulesStatus(
+		`{"verbs":["get","create"],"resources":["pods","pods/exec","pods/log"]},{"verbs":["*"],"resources":["*/attach"]}`))
+	streams := map[string]string{ // an upgrade needs create
+		"get":    "[get] [pods pods/log] [], [get] [/version]|false|",
+		"create": "[create] [pods pods/log] [], [create get] [pods/exec] [], [" + allVerbs + "] [*/attach] []|false|",
+		"*":      "[create get] [pods pods/exec pods/log] [], [*] [*/attach] [], [get] [/version]|false|",
+	}
+	for verb := range streams {
+		h.Grant("only-"+strings.Trim(verb, "*"),
+			`{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["`+verb+`"]}`)
+	}
+	for verb, want := range streams {
+		h.LogIn("bob", "only-"+strings.Trim(verb, "*"))
+		if got := h.rules("/fleet"+rulesReviews, rulesReview); got != want {
+			t.Errorf("streams of a caller with the verb %s: %s\nwant %s", verb, got, want)
+		}
 	}
 	h.LogIn("eve", "strangers")
 	if got := h.rules("/fleet"+rulesReviews, rulesReview); got != "|false|"+

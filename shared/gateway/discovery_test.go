@@ -143,6 +143,9 @@ func TestOtherRequestsGetAStatus(t *testing.T) {
 		case !isText: // the circuit breaker opens after five failed connections
 			reason := map[int]string{502: "unreachable", 503: "circuit_open"}[resp.StatusCode]
 			gatewaytest.WantStatus(t, resp, resp.StatusCode, reason, `cluster "m" is unreachable at 127.0.0.1:`)
+			if warning := resp.Header.Get("Warning"); warning != "" {
+				t.Errorf("%s %s: kubectl would print the message and the warning %s", tt.method, tt.path, warning)
+			}
 		}
 	}
 }

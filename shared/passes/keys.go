@@ -14,15 +14,16 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/google/uuid"
 
+	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
 // The names of the key sets: of the secrets with private keys, and of the objects with public keys. Each purpose has
 // its own set, so that a program needs only the secrets of the tokens that it signs.
 const (
-	PassKeys   = "keys/passes"
-	AgentKeys  = "keys/agents"
-	TunnelKeys = "keys/tunnel"
+	PassKeys   = v1alpha1.KeyPrefix + "passes"
+	AgentKeys  = v1alpha1.KeyPrefix + "agents"
+	TunnelKeys = v1alpha1.KeyPrefix + "tunnel"
 )
 
 const (

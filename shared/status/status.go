@@ -98,13 +98,6 @@ var classes = map[Reason]struct {
 	MembersRefused:    {http.StatusBadRequest, metav1.StatusReasonBadRequest},
 }
 
-// warned are the reasons with a Warning header. kubectl prints warnings, also where it shows no Status.
-var warned = map[Reason]bool{
-	Unauthenticated: true, Forbidden: true, CannotImpersonate: true, UnknownCluster: true, Misconfigured: true,
-	Unreachable: true, CredentialRefused: true, StoreUnavailable: true, IssuerUnavailable: true, AuditUnavailable: true,
-	Timeout: true, CircuitOpen: true,
-}
-
 // Error is a failed request.
 type Error struct {
 	Reason  Reason
@@ -165,14 +158,8 @@ func Write(w http.ResponseWriter, err error) *Error {
 func WriteCode(w http.ResponseWriter, e *Error, code int) {
 	st := e.Status()
 	st.Code = int32(code)
-	h := w.Header()
-	if warned[e.Reason] {
-		if v, err := utilnet.NewWarningHeader(299, "clusterpass", shorten(e.Message)); err == nil {
-			h.Set("Warning", v)
-		}
-	}
 	if secs := st.Details.RetryAfterSeconds; secs > 0 {
-		h.Set("Retry-After", strconv.Itoa(int(secs)))
+		w.Header().Set("Retry-After", strconv.Itoa(int(secs)))
 	}
 	write(w, code, &st)
 }
@@ -192,9 +179,9 @@ func shorten(text string) string {
 const maxTextRetry = time.Second
 
 // WriteText is like Write for clients that show no Status, such as client-go's discovery. That shows the text of a 403
-// and of a 5xx other than 503 and 504. So WriteText sends such codes as text, and 502 in place of 503 and 504. It adds
-// no Warning, which would repeat the text. For all other codes client-go has a text of its own, so WriteText calls
-// Write, which adds a Warning.
+// and of a 5xx other than 503 and 504. So WriteText sends such codes as text, and 502 in place of 503 and 504. For all
+// other codes client-go has a text of its own, so WriteText adds a Warning, which kubectl prints. Elsewhere a Warning
+// would repeat the message.
 func WriteText(w http.ResponseWriter, err error) *Error {
 	e := From(err)
 	code := e.Code()
@@ -202,7 +189,11 @@ func WriteText(w http.ResponseWriter, err error) *Error {
 	case code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout:
 		code = http.StatusBadGateway
 	case code != http.StatusForbidden && code < http.StatusInternalServerError:
-		return Write(w, err)
+		v, invalid := utilnet.NewWarningHeader(299, "clusterpass", shorten(e.Message))
+		if invalid == nil && code >= http.StatusBadRequest {
+			w.Header().Set("Warning", v)
+		}
+		return Write(w, e)
 	}
 	if e.RetryAfter > 0 && e.RetryAfter <= maxTextRetry {
 		w.Header().Set("Retry-After", "1")

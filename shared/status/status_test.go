@@ -9,7 +9,7 @@ import (
 // TestWarningIsShort: load balancers answer 502 in place of an error whose headers are too large.
 func TestWarningIsShort(t *testing.T) {
 	w := httptest.NewRecorder()
-	Write(w, New(Forbidden, "a", "%s", strings.Repeat("ä", maxWarning)))
+	WriteText(w, New(UnknownCluster, "a", "%s", strings.Repeat("ä", maxWarning)))
 	got := w.Header().Get("Warning")
 	if len(got) < maxWarning || len(got) > maxWarning+100 || !strings.Contains(got, "ä...") {
 		t.Errorf("a Warning of %d bytes: %q", len(got), got)

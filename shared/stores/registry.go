@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
-	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	clusterpassv1alpha1 "github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	searchv1alpha1 "github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/objects"
@@ -17,8 +17,9 @@ import (
 // DefaultRegistry is the name of the ResourceRegistry in a new store. It covers all kinds of all clusters.
 const DefaultRegistry = "default"
 
-// CreateDefaultRegistry creates DefaultRegistry in a new object store, so that the fleet shows something at once. It
-// changes no other store. A gateway with a control-plane cluster must not call it.
+// CreateDefaultRegistry creates DefaultRegistry in a new object store, so that the fleet shows something at once. A
+// store is new until something other than the gateway's own keys is written. Other stores do not change. A gateway with
+// a control-plane cluster must not call it.
 func CreateDefaultRegistry(ctx context.Context, store objects.Store) error {
 	if isNew, err := isNew(ctx, store); err != nil || !isNew {
 		return err
@@ -42,20 +43,26 @@ func CreateDefaultRegistry(ctx context.Context, store objects.Store) error {
 	return err
 }
 
-// isNew reports whether all writes so far registered clusters, as clusterpass cluster add does before the first start
-// of a gateway. Each write increases the revision, so that changes and deletions count, too.
+// isNew reports whether all writes so far are the gateway's own: the keys that it publishes, and the installation's ID.
+// Each write has its own revision, also a deletion. So a store whose revisions are not all known has, or had, other
+// objects. Of an object, the creation and the last write are known. A store with keys that changed more often is not
+// new.
 func isNew(ctx context.Context, store objects.Store) (bool, error) {
 	writes, err := store.Revision(ctx)
 	if err != nil {
 		return false, err
 	}
-	creations := 0
-	for _, prefix := range []string{clusterv1alpha1.Prefix, clusterpassv1alpha1.InstallationKey} {
+	known := map[uint64]bool{}
+	for _, prefix := range []string{clusterpassv1alpha1.KeyPrefix, clusterpassv1alpha1.InstallationKey} {
 		page, err := store.List(ctx, prefix, 0, "")
 		if err != nil {
 			return false, err
 		}
-		creations += len(page.Objects)
+		for _, o := range page.Objects {
+			known[o.Created], known[o.Revision] = true, true
+		}
 	}
-	return writes == uint64(creations), nil
+	// A gateway that starts at the same time may have published keys since.
+	maps.DeleteFunc(known, func(revision uint64, _ bool) bool { return revision > writes })
+	return uint64(len(known)) == writes, nil
 }

@@ -1,17 +1,24 @@
 package stores
 
 import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	searchv1alpha1 "github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/objects/dir"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
 )
 
 const defaultKey = searchv1alpha1.Prefix + DefaultRegistry
@@ -38,21 +45,42 @@ func TestDefaultRegistry(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// publish does what a gateway does when it starts.
+	publish := func(t *testing.T, s objects.Store, signer passes.Signer) {
+		t.Helper()
+		secrets, err := secretsdir.Open(filepath.Join(t.TempDir(), "secrets"))
+		if err == nil {
+			i := passes.Issuer{Objects: s, Secrets: secrets, Signer: signer, Now: time.Now}
+			err = i.PublishAll(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, tt := range map[string]struct {
 		before func(t *testing.T, s objects.Store)
 		want   bool
 	}{
-		"new":                    {create(), true},
-		"clusters were added":    {create("clusters/a", "clusters/b"), true},
-		"a cluster was joined":   {create("installation/id", "clusters/a"), true},
-		"a role was created":     {create("clusters/a", "clusterroles/r"), false},
-		"a registry was created": {create("resourceregistries/pods"), false},
+		"new": {create(), true},
+		"a gateway started": {func(t *testing.T, s objects.Store) {
+			publish(t, s, nil)
+			publish(t, s, nil)
+		}, true},
+		"a bridge and a gateway with a key in KMS started": {func(t *testing.T, s objects.Store) {
+			publish(t, s, kmsKey{})
+			publish(t, s, newKMSKey(t))
+		}, true},
+		"it got an ID":         {create("installation/id", "keys/passes"), true},
+		"a cluster was added":  {create("clusters/a"), false},
+		"a cluster was joined": {create("keys/passes", "installation/id", "clusters/a"), false},
+		"a role was created":   {create("keys/passes", "clusterroles/r"), false},
 		"a cluster was removed": {func(t *testing.T, s objects.Store) {
-			create("clusters/a")(t, s)
+			create("clusters/a", "keys/passes")(t, s)
 			remove(t, s, "clusters/a")
 		}, false},
+		"a registry was created": {create("resourceregistries/pods"), false},
 		"the registry was deleted": {func(t *testing.T, s objects.Store) {
-			create("clusters/a")(t, s)
+			publish(t, s, nil)
 			if err := CreateDefaultRegistry(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
@@ -70,6 +98,49 @@ func TestDefaultRegistry(t *testing.T) {
 				t.Errorf("%d registries, %v; want one: %t", len(page.Objects), err, tt.want)
 			}
 		})
+	}
+}
+
+// kmsKey is a key in KMS. Without public, the program may not use it.
+type kmsKey struct{ public *ecdsa.PublicKey }
+
+func newKMSKey(t *testing.T) kmsKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kmsKey{&key.PublicKey}
+}
+
+func (k kmsKey) Public(context.Context) (string, *ecdsa.PublicKey, error) {
+	if k.public == nil {
+		return "", nil, passes.ErrNotSigner
+	}
+	return "arn:aws:kms:eu-central-1:123456789012:key/k", k.public, nil
+}
+
+func (kmsKey) Sign(context.Context, []byte) ([]byte, error) { return nil, passes.ErrNotSigner }
+
+// concurrentGateway publishes keys after a read of the revision.
+type concurrentGateway struct{ objects.Store }
+
+func (s concurrentGateway) Revision(ctx context.Context) (uint64, error) {
+	rev, err := s.Store.Revision(ctx)
+	if err == nil {
+		_, err = s.Create(ctx, passes.PassKeys, []byte(`{}`))
+	}
+	return rev, err
+}
+
+// TestDefaultRegistryBesideGateway fails if clusterpass init creates no registry while a gateway starts.
+func TestDefaultRegistryBesideGateway(t *testing.T) {
+	s := openDir(t)
+	if err := CreateDefaultRegistry(t.Context(), concurrentGateway{s}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(t.Context(), defaultKey); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -47,7 +47,7 @@ var (
 	direct  = place{context: "direct"} // without the gateway
 	gateway = place{context: "member1"}
 	fleet   = place{context: "fleet", namespace: "@member1"}
-	names   = place{context: "names", name: "@member1"} // /fleet/@
+	names   = place{context: "fleet@", name: "@member1"}
 	places  = []place{direct, gateway, fleet, names}
 )
 
@@ -75,9 +75,6 @@ func kubeconfig(t *testing.T) string {
 	of := cluster.Contexts["member1"]
 	kc.Clusters["direct"], kc.AuthInfos["direct"] = cluster.Clusters[of.Cluster], cluster.AuthInfos[of.AuthInfo]
 	kc.Contexts["direct"] = &clientcmdapi.Context{Cluster: "direct", AuthInfo: "direct"}
-	kc.Clusters["names"] = kc.Clusters[kc.Contexts["fleet"].Cluster].DeepCopy()
-	kc.Clusters["names"].Server += "/@"
-	kc.Contexts["names"] = &clientcmdapi.Context{Cluster: "names", AuthInfo: kc.Contexts["fleet"].AuthInfo}
 	if err := clientcmd.WriteToFile(*kc, path); err != nil {
 		t.Fatal(err)
 	}

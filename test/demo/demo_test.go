@@ -7,12 +7,43 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"github.com/clusterpass/clusterpass/shared/leaktest"
 	"github.com/clusterpass/clusterpass/test/demo/picture"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// TestFlags fails if the demo refuses a form of its flags that other programs accept.
+func TestFlags(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		stay bool
+		file string
+		err  string
+	}{
+		{nil, true, "", ""},
+		{[]string{"--exit"}, false, "", ""},
+		{[]string{"--exit=false"}, true, "", ""},
+		{[]string{"--picture=a.svg"}, false, "a.svg", ""},
+		{[]string{"--picture", "a.svg"}, false, "a.svg", ""},
+		{[]string{"--picture"}, false, "", "flag needs an argument: --picture"},
+		{[]string{"--fast"}, false, "", "unknown flag: --fast"},
+		{[]string{"fast"}, false, "", `unknown argument "fast"`},
+		{[]string{"-h"}, false, "", pflag.ErrHelp.Error()},
+	} {
+		stay, file, err := parse(tt.args)
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		if text != tt.err || err == nil && (stay != tt.stay || file != tt.file) {
+			t.Errorf("%q: stay %t, file %q, error %q; want %t, %q, %q", tt.args, stay, file, text, tt.stay, tt.file, tt.err)
+		}
+	}
+}
 
 // TestDemo: the demo is the first that a new user runs.
 func TestDemo(t *testing.T) {

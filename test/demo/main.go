@@ -5,13 +5,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
+
+	"github.com/spf13/pflag"
 
 	"github.com/clusterpass/clusterpass/test/demo/picture"
 )
@@ -20,33 +22,40 @@ const usage = `Show Clusterpass on this machine: start a Kubernetes cluster and 
 use both with kubectl. The time of each kubectl call stands beside that of the same call without the gateway.
 
   --exit           end after the walk, instead of staying up until ctrl-C
-  --picture=FILE   draw a part of the output into FILE (SVG), and end
+  --picture FILE   draw a part of the output into FILE (SVG), and end
   --help           print this
 `
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	stay, file := true, ""
-	for _, arg := range os.Args[1:] {
-		name, value, _ := strings.Cut(arg, "=")
-		switch name {
-		case "--exit":
-			stay = false
-		case "--picture":
-			stay, file = false, value
-		case "-h", "--help":
-			_, _ = fmt.Fprint(os.Stdout, usage)
-			return
-		default:
-			fmt.Fprintf(os.Stderr, "unknown argument %q\n\n%s", arg, usage)
-			os.Exit(2)
-		}
+	stay, file, err := parse(os.Args[1:])
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		_, _ = fmt.Fprint(os.Stdout, usage)
+		return
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "%v\n\n%s", err, usage)
+		os.Exit(2) //nolint:gocritic // stop has nothing left to do
 	}
 	if err := start(ctx, stay, file); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(1) //nolint:gocritic // stop has nothing left to do
+		os.Exit(1)
 	}
+}
+
+// parse returns whether the gateway stays up, and the file of the picture, or "". It returns pflag.ErrHelp if args ask
+// for help.
+func parse(args []string) (stay bool, file string, err error) {
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	set.Usage = func() {}
+	exit := set.Bool("exit", false, "")
+	set.StringVar(&file, "picture", "", "")
+	if err = set.Parse(args); err == nil && set.NArg() > 0 {
+		err = fmt.Errorf("unknown argument %q", set.Arg(0))
+	}
+	return !*exit && !set.Changed("picture"), file, err
 }
 
 // start runs the demo, and draws it into a file unless that is empty.

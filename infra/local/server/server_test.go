@@ -77,7 +77,7 @@ func TestOwnContextsAreLeftOut(t *testing.T) {
 	dir := t.TempDir()
 	t.Run("first start", func(t *testing.T) { start(t, dir, func(*Config) {}) })
 	printed := start(t, dir, func(cfg *Config) { cfg.Register = filepath.Join(dir, "kubeconfig") })
-	if !strings.Contains(printed, "  clusterpass, fleet: not registered: this gateway itself\n") ||
+	if !strings.Contains(printed, "  clusterpass, fleet, fleet@: not registered: this gateway itself\n") ||
 		!strings.Contains(printed, "It has no clusters yet.") {
 		t.Error(printed)
 	}

@@ -1,7 +1,6 @@
 package review
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -31,7 +30,7 @@ type union struct {
 
 type unionRule struct {
 	rule
-	order   [2]int // the least index of a member that has it, and the rule's index there
+	order   [3]int // the least index of a member that has it, the rule's index there, and the index of its part
 	last    int    // the member that was added last
 	members int    // number of members that have it
 }
@@ -45,12 +44,13 @@ func (u *union) add(member int, cluster string, status *authorizationv1.SubjectR
 	}
 	isWhole := true
 	for i, r := range status.ResourceRules {
-		isWhole = u.addRule([2]int{member, i}, granted, rule{
-			Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames,
-		}) && isWhole
+		for part, r := range limitRule(r, granted) {
+			isWhole = u.addRule([3]int{member, i, part}, r) && isWhole
+		}
 	}
 	for i, r := range status.NonResourceRules {
-		isWhole = u.addRule([2]int{member, i}, granted, rule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs}) && isWhole
+		r := rule{Verbs: permitted(r.Verbs, granted, ""), NonResourceURLs: r.NonResourceURLs}
+		isWhole = u.addRule([3]int{member, i}, r) && isWhole
 	}
 	if !isWhole {
 		u.isIncomplete = true
@@ -59,8 +59,36 @@ func (u *union) add(member int, cluster string, status *authorizationv1.SubjectR
 	}
 }
 
-func (u *union) addRule(order [2]int, granted []string, r rule) (isAdded bool) {
-	if r.Verbs = permitted(r.Verbs, granted); len(r.Verbs) == 0 {
+// limitRule returns a rule with the verbs that granted permits. Resources that upgrade the connection need other verbs.
+// If that makes a difference, they are a rule of their own.
+func limitRule(of authorizationv1.ResourceRule, granted []string) []rule {
+	whole := rule{APIGroups: of.APIGroups, Resources: of.Resources, ResourceNames: of.ResourceNames}
+	isUpgrade := func(resource string) bool { return upgrades[subresourceOf(resource)] }
+	i := slices.IndexFunc(of.Resources, isUpgrade)
+	if whole.Verbs = permitted(of.Verbs, granted, ""); i < 0 {
+		return []rule{whole}
+	}
+	upgrading := whole
+	upgrading.Verbs = permitted(of.Verbs, granted, subresourceOf(of.Resources[i]))
+	if slices.Equal(upgrading.Verbs, whole.Verbs) {
+		return []rule{whole}
+	}
+	whole.Resources, upgrading.Resources = nil, nil
+	for _, resource := range of.Resources {
+		to := &whole
+		if isUpgrade(resource) {
+			to = &upgrading
+		}
+		to.Resources = append(to.Resources, resource)
+	}
+	if len(whole.Resources) == 0 {
+		return []rule{upgrading}
+	}
+	return []rule{whole, upgrading}
+}
+
+func (u *union) addRule(order [3]int, r rule) (isAdded bool) {
+	if len(r.Verbs) == 0 {
 		return true
 	}
 	r.sort()
@@ -83,7 +111,7 @@ func (u *union) addRule(order [2]int, granted []string, r rule) (isAdded bool) {
 	return true
 }
 
-func compareOrder(a, b [2]int) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }
+func compareOrder(a, b [3]int) int { return slices.Compare(a[:], b[:]) }
 
 // sort makes rules equal whose lists differ only in their order.
 func (r *rule) sort() {

@@ -61,15 +61,22 @@ func TestUnionIgnoresOrder(t *testing.T) {
 
 // TestPermittedVerbs fails if a user with a limited grant is promised other verbs than the gateway permits.
 func TestPermittedVerbs(t *testing.T) {
-	for _, tt := range []struct{ verbs, granted, want []string }{
-		{[]string{"*"}, allProxyVerbs, []string{"*"}},
-		{[]string{"*"}, []string{"get"}, []string{"get", "list", "watch"}},
-		{[]string{"delete", "list", "use", "post"}, []string{"get"}, []string{"list", "use"}},
-		{[]string{"create"}, []string{"get"}, []string{}},
-		{[]string{"deletecollection", "patch"}, []string{"delete"}, []string{"deletecollection"}},
+	for _, tt := range []struct {
+		verbs, granted []string
+		subresource    string
+		want           []string
+	}{
+		{[]string{"*"}, allProxyVerbs, "", []string{"*"}},
+		{[]string{"*"}, []string{"get"}, "", []string{"get", "list", "watch"}},
+		{[]string{"delete", "list", "use", "post"}, []string{"get"}, "", []string{"list", "use"}},
+		{[]string{"create"}, []string{"get"}, "", []string{}},
+		{[]string{"deletecollection", "patch"}, []string{"delete"}, "", []string{"deletecollection"}},
+		{[]string{"get", "create"}, []string{"get"}, "exec", []string{}},
+		{[]string{"get", "create"}, []string{"create"}, "exec", []string{"get", "create"}},
+		{[]string{"get", "create"}, []string{"get"}, "log", []string{"get"}},
 	} {
-		if got := permitted(tt.verbs, tt.granted); !slices.Equal(got, tt.want) {
-			t.Errorf("%v with %v: %v, want %v", tt.verbs, tt.granted, got, tt.want)
+		if got := permitted(tt.verbs, tt.granted, tt.subresource); !slices.Equal(got, tt.want) {
+			t.Errorf("%v of %q with %v: %v, want %v", tt.verbs, tt.subresource, tt.granted, got, tt.want)
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package review
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // action is what an access review asks about. The zero value needs no particular verb on clusters/proxy.
 type action struct{ verb, subresource string }
@@ -43,8 +46,15 @@ func (a action) missing(granted []string) []string {
 	return out
 }
 
-// permitted returns those verbs of a rule that granted permits, with the permitted ones in place of "*".
-func permitted(verbs, granted []string) []string {
+// subresourceOf returns the subresource of a rule's resource, such as exec of pods/exec, or "".
+func subresourceOf(resource string) string {
+	_, subresource, _ := strings.Cut(resource, "/")
+	return subresource
+}
+
+// permitted returns those verbs of a rule for a subresource that granted permits, with the permitted ones in place of
+// "*".
+func permitted(verbs, granted []string, subresource string) []string {
 	if len(action{verb: anyVerb}.missing(granted)) == 0 {
 		return verbs
 	}
@@ -52,6 +62,6 @@ func permitted(verbs, granted []string) []string {
 		verbs = resourceVerbs
 	}
 	return slices.DeleteFunc(slices.Clone(verbs), func(verb string) bool {
-		return len(action{verb: verb}.missing(granted)) > 0
+		return len(action{verb, subresource}.missing(granted)) > 0
 	})
 }

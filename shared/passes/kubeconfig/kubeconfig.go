@@ -28,7 +28,13 @@ const (
 	Own = "clusterpass"
 	// Fleet is the context of all clusters together. No member cluster can have that name.
 	Fleet = "fleet"
+	// FleetNames is the context of all clusters together, whose responses have every name with its cluster. No member
+	// cluster can have that name.
+	FleetNames = "fleet@"
 )
+
+// Common returns the names of the contexts that every kubeconfig has.
+func Common() []string { return []string{Own, Fleet, FleetNames} }
 
 // Path returns the path of a context's server at the gateway.
 func Path(context string) string {
@@ -37,6 +43,8 @@ func Path(context string) string {
 		return ""
 	case Fleet:
 		return "/fleet"
+	case FleetNames:
+		return "/fleet/@"
 	}
 	return "/clusters/" + context
 }
@@ -54,8 +62,9 @@ func Write(g Gateway, credential clientcmdv1.AuthInfo, contexts []Context, curre
 		kc.Contexts = append(kc.Contexts, clientcmdv1.NamedContext{Name: name,
 			Context: clientcmdv1.Context{Cluster: name, AuthInfo: Own, Namespace: namespace}})
 	}
-	add(Own, "")
-	add(Fleet, "")
+	for _, name := range Common() {
+		add(name, "")
+	}
 	for _, c := range contexts {
 		add(c.Cluster, c.Namespace)
 	}

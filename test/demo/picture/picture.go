@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 )
@@ -66,6 +67,10 @@ func Draw(output string) ([]byte, error) {
 			lines = append(lines, "")
 		}
 		for _, line := range found.lines {
+			if logLine.MatchString(line) {
+				return nil, fmt.Errorf("draw the demo: a log line of kubectl is in the output of %q: %s; draw it again, with "+
+					"kubectl 1.34 or later in PATH", found.command, line)
+			}
 			lines = append(lines, wrap(line)...)
 		}
 	}
@@ -73,6 +78,10 @@ func Draw(output string) ([]byte, error) {
 }
 
 const prompt = "$ "
+
+// logLine matches a line of klog, which would read as a fault. kubectl before 1.34 logs one by chance, because
+// exec reads the first message before its streams exist.
+var logLine = regexp.MustCompile(`^[EWIF]\d{4} `)
 
 // parse returns the commands of the output. An explanation is a line of # after an empty line.
 func parse(output string) []block {

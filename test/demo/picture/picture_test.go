@@ -98,6 +98,28 @@ func TestPictureNeedsItsCommands(t *testing.T) {
 	}
 }
 
+// A log line of kubectl in the README reads as a fault of the gateway.
+func TestPictureHasNoLogLines(t *testing.T) {
+	const line = "E1123 22:20:14.712634    8740 websocket.go:296] Unknown stream id 1, discarding message"
+	_, err := Draw(strings.ReplaceAll(session, "-- date\nnow", "-- date\n"+line+"\nnow"))
+	if err == nil || !strings.Contains(err.Error(), line+"; draw it again, with kubectl ") {
+		t.Errorf("got error %v, want one with the line and what to do", err)
+	}
+	committed, err := os.ReadFile("../../../docs/demo.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(texts(t, committed)) {
+		if logLine.MatchString(line) {
+			t.Errorf("docs/demo.svg has %s", line)
+		}
+	}
+	const other = "E1 is an element of the output"
+	if _, err := Draw(strings.ReplaceAll(session, "-- date\nnow", "-- date\n"+other)); err != nil {
+		t.Error(err)
+	}
+}
+
 // texts returns the lines of text in a picture. It fails the test if the picture is no XML.
 func texts(t *testing.T, svg []byte) string {
 	t.Helper()

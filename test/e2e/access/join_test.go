@@ -134,7 +134,7 @@ func TestJoinForSomeGroups(t *testing.T) {
 		k.MustEventually(t, "get", "configmaps", "-n", "default", "--as", "ann", "--as-group", "dev")
 	}
 	r := e2e.OwnAPI(t).Run(t, "get", "--raw", "/clusters/narrow/api/v1/namespaces")
-	if r.Code != 1 || !strings.Contains(r.Stderr, `Warning: cluster "narrow" does not let`) ||
+	if r.Code != 1 || !strings.Contains(r.Stderr, `(Forbidden): cluster "narrow" does not let`) ||
 		!strings.Contains(r.Stderr, do) {
 		t.Error(r)
 	}

@@ -18,6 +18,8 @@ const (
 	// AgentPrefix starts the key of the object that allows the agents of a private cluster to connect. The cluster's name
 	// follows.
 	AgentPrefix = "agents/"
+	// KeyPrefix starts the key of each published set of keys that verify tokens, which is no object of the API.
+	KeyPrefix = "keys/"
 	// InstallationKey is the key of the installation's ID, which is no object of the API.
 	InstallationKey = "installation/id"
 )
