@@ -109,8 +109,8 @@ func TestClusterRegisteredAnewIsConnectedAnew(t *testing.T) {
 	}
 }
 
-// TestStoredStatusAndCircuitBreaker fails if a stored status let requests wait for a member that accepts none, or if
-// the condition Ready, which another process wrote, were ignored.
+// TestStoredStatusAndCircuitBreaker fails if a stored status let requests wait for a member that accepts none. It also
+// fails if a gateway ignored the condition Ready, which another process wrote.
 func TestStoredStatusAndCircuitBreaker(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	server.Close()
