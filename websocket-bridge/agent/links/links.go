@@ -180,7 +180,7 @@ func (k *Keeper) notify() {
 
 // enough reports whether the agent is connected to as many replicas as it knows of, without those that are draining.
 // That number may still include a draining replica. The agent then dials in vain, after growing pauses, until a bridge
-// announces the new number. It cannot tell that case from a replica that replaces the draining one.
+// announces the new number. The same numbers may mean that a new replica replaces the draining one.
 func (k *Keeper) enough() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
