@@ -7,11 +7,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"k8s.io/klog/v2"
 
 	"github.com/clusterpass/clusterpass/test/demo/picture"
 )
@@ -25,6 +28,7 @@ use both with kubectl. The time of each kubectl call stands beside that of the s
 `
 
 func main() {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // gateways in this process link k8s.io/apiserver
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	stay, file := true, ""
