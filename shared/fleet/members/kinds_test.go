@@ -42,8 +42,8 @@ func TestKindsBounded(t *testing.T) {
 	}
 }
 
-// TestKindsOfSlowMember fails if a member that answers in time were shown with old kinds. It also fails if a member that
-// hangs were left out although its old kinds are known.
+// TestKindsOfSlowMember fails if a member that answers in time were shown with old kinds. It also fails if a member
+// that hangs were left out although its old kinds are known.
 func TestKindsOfSlowMember(t *testing.T) {
 	const grace = 10 * time.Second
 	for name, tt := range map[string]struct {
