@@ -109,7 +109,11 @@ func (w *writer) objects(parts []*part) (end merge.Metadata, err error) {
 	if len(w.later) == 0 {
 		return end, nil
 	}
-	return w.metadataOf(cursor.Token{Next: w.later[0].ID, Remaining: w.remaining(nil, 0, w.written)}, len(parts)), nil
+	next := cursor.Token{
+		Version: w.version, Next: w.later[0].ID, Remaining: w.remaining(nil, 0, w.written),
+		PageMembers: pageMembers(w.limit, len(parts), w.written),
+	}
+	return metadataOf(next), nil
 }
 
 // writePart writes up to n objects of a part. It reports whether there may be more.
@@ -202,7 +206,7 @@ func (w *writer) endWithin(parts []*part, i int) (end merge.Metadata, err error)
 	if err := w.readVersions(parts[i:]); err != nil {
 		return end, err
 	}
-	var t cursor.Token
+	t := cursor.Token{Version: w.version, PageMembers: pageMembers(w.limit, i+1, w.written)}
 	switch m := one.Metadata(); {
 	case one.Read > read: // the page lacks an object of the part
 		t.Next, t.Continue, t.Skip = one.ID, one.token, read
@@ -218,12 +222,13 @@ func (w *writer) endWithin(parts []*part, i int) (end merge.Metadata, err error)
 		return end, nil // the list is complete
 	}
 	t.Remaining = w.remaining(parts[i:], read, w.written)
-	return w.metadataOf(t, i+1), nil
+	return metadataOf(t), nil
 }
 
-// metadataOf returns the metadata of a page that used the lists of some members and continues with t.
-func (w *writer) metadataOf(t cursor.Token, used int) merge.Metadata {
-	t.Version, t.PageMembers = w.version, w.limit*used/max(1, w.written)
+// pageMembers estimates how many members fill a page, from one that has some objects of the used members.
+func pageMembers(limit, used, objects int) int { return limit * used / max(1, objects) }
+
+func metadataOf(t cursor.Token) merge.Metadata {
 	m := merge.Metadata{Continue: t.String()}
 	if t.Remaining > 0 {
 		m.RemainingItemCount = &t.Remaining
