@@ -7,6 +7,9 @@ import (
 	"os/signal"
 	"syscall"
 
+	"k8s.io/klog/v2"
+
+	"github.com/clusterpass/clusterpass/shared/assembly/apiconfig"
 	"github.com/clusterpass/clusterpass/shared/config/flags"
 	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 )
@@ -16,6 +19,7 @@ const about = "Clusterpass bridge: serves all requests of the gateway, including
 func main() {
 	cfg := &bridge.Config{}
 	flags.Main(about, cfg, func() error {
+		klog.SetSlogLogger(apiconfig.MachineryLog(cfg.NewLog(os.Stderr)))
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
 		return bridge.Run(ctx, cfg, os.Stderr)

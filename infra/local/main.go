@@ -9,10 +9,12 @@ import (
 	"syscall"
 
 	"golang.org/x/term"
+	"k8s.io/klog/v2"
 
 	"github.com/clusterpass/clusterpass/infra/local/plugin"
 	"github.com/clusterpass/clusterpass/infra/local/server"
 	"github.com/clusterpass/clusterpass/infra/local/terminal"
+	"github.com/clusterpass/clusterpass/shared/assembly/apiconfig"
 	"github.com/clusterpass/clusterpass/shared/config/flags"
 )
 
@@ -31,12 +33,13 @@ func main() {
 			fmt.Fprintf(os.Stderr, "Shutting down: open requests have %v to end. Press ctrl-C again to exit now.\n",
 				cfg.DrainTimeout)
 		})
-		out, ready := server.Output{Progress: os.Stdout}, func() {}
+		out, ready := server.Output{Progress: os.Stdout, Log: os.Stderr}, func() {}
 		if term.IsTerminal(int(os.Stderr.Fd())) {
 			log := terminal.NewLog(os.Stderr)
 			defer log.Release()
 			out.Log, ready = log, log.Release
 		}
+		klog.SetSlogLogger(apiconfig.MachineryLog(cfg.NewLog(out.Log)))
 		return server.Run(ctx, cfg, out, ready)
 	})
 }

@@ -34,6 +34,11 @@ type Shared struct {
 	Origins        gateway.Origins `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets and send write requests: a comma-separated list." example:"https://console.example.com"`
 }
 
+// NewLog returns a log that writes JSON to w.
+func (s Shared) NewLog(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: s.LogLevel}))
+}
+
 // Env is the configuration that every program with a gateway shares. Programs embed it.
 type Env struct {
 	Shared
@@ -73,7 +78,7 @@ func Open(ctx context.Context, env Env, logTo io.Writer) (*Parts, error) {
 	p := &Parts{
 		Env: env, Stores: st, Freshness: cluster.Remote,
 		Objects: replica.New(replica.Config{Store: st.Objects, MaxAge: maxRevisionAge}),
-		Log:     slog.New(slog.NewJSONHandler(logTo, &slog.HandlerOptions{Level: env.LogLevel})),
+		Log:     env.NewLog(logTo),
 	}
 	if env.Store.Kind == "dir" {
 		p.Freshness, p.Objects = cluster.Local, st.Objects // reading a directory costs nothing

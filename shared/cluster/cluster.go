@@ -1,5 +1,5 @@
 // Package cluster connects to member clusters. [Members] returns a [Member], with its transports, for a Cluster object
-// and its secret. A bounded cache keeps a member and its connections until either changes.
+// and its secret. A bounded cache keeps a member and its connections until the object's spec or the secret changes.
 //
 // The author of a Cluster chooses the address that the gateway connects to. After name resolution, a [DialPolicy]
 // refuses addresses of the gateway's own environment. Package kubeconfig rejects unsafe fields.
@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -126,30 +127,43 @@ func (m *Members) Get(ctx context.Context, name string) (*Member, error) {
 	return member, err
 }
 
+// record is a Cluster object with the revisions of its last write and of its creation.
+type record struct {
+	*v1alpha1.Cluster
+	revision, created uint64
+}
+
+// isConnectedAs reports whether both connect to the same member, if the secret is the same. Every probe that finds a
+// change writes a status, which must not cost connections. The check of created distinguishes a cluster that was
+// registered anew.
+func (r record) isConnectedAs(other record) bool {
+	return r.created == other.created && reflect.DeepEqual(&r.Spec, &other.Spec)
+}
+
 // readObject also returns the last member of that name, possibly of an earlier revision, or nil.
 func (m *Members) readObject(ctx context.Context, name string,
-	read func(ctx context.Context, key string) (objects.Object, error)) (c *v1alpha1.Cluster, revision uint64,
-	cached *Member, err error) {
+	read func(ctx context.Context, key string) (objects.Object, error)) (record, *Member, error) {
 	obj, err := read(ctx, v1alpha1.Prefix+name)
 	if errors.Is(err, objects.ErrNotFound) {
 		m.live.Remove(name)
-		return nil, 0, nil, unknownCluster(name, err)
+		return record{}, nil, unknownCluster(name, err)
 	} else if err != nil {
-		return nil, 0, nil, storeError(name, err)
+		return record{}, nil, storeError(name, err)
 	}
-	cached, _ = m.live.Get(name)
-	if cached != nil && cached.revision == obj.Revision {
-		return cached.Cluster, obj.Revision, cached, nil
+	cached, _ := m.live.Get(name)
+	if cached != nil && cached.record.revision == obj.Revision {
+		return cached.record, cached, nil
 	}
-	if c, err = v1alpha1.Decode(v1alpha1.Prefix+name, obj.Value); err != nil {
-		return nil, 0, nil, misconfigured(name, "its object cannot be read", err)
+	c, err := v1alpha1.Decode(v1alpha1.Prefix+name, obj.Value)
+	if err != nil {
+		return record{}, nil, misconfigured(name, "its object cannot be read", err)
 	}
-	return c, obj.Revision, cached, nil
+	return record{c, obj.Revision, obj.Created}, cached, nil
 }
 
 func (m *Members) readMember(ctx context.Context, name string,
 	read func(ctx context.Context, key string) (objects.Object, error)) (*Member, error) {
-	c, revision, cached, err := m.readObject(ctx, name, read)
+	c, cached, err := m.readObject(ctx, name, read)
 	if err != nil {
 		return nil, err
 	}
@@ -159,19 +173,19 @@ func (m *Members) readMember(ctx context.Context, name string,
 	if cached == nil && c.Spec.SyncMode == v1alpha1.Pull && m.cfg.Policy.Tunnel != nil {
 		go m.cfg.Policy.Tunnel.Prepare(ctx) // in parallel to the secret, to save the first request a round trip
 	}
-	sec, err := m.secret(ctx, c.SecretName(), cached != nil && cached.revision != revision)
+	sec, err := m.secret(ctx, c.SecretName(), cached != nil && !cached.record.isConnectedAs(c))
 	if errors.Is(err, secrets.ErrNotFound) {
 		return nil, misconfigured(name, fmt.Sprintf("its secret %q does not exist", c.SecretName()), err)
 	} else if err != nil {
 		return nil, storeError(name, err)
 	}
-	if cached != nil && cached.hasVersions(revision, sec.Version) {
+	if cached != nil && cached.hasVersions(c.revision, sec.Version) {
 		return cached, nil
 	}
-	return m.build(c, revision, sec)
+	return m.build(c, sec)
 }
 
-// secret reads a cluster's secret. It skips the cache after a change of the object, because both often change together.
+// secret reads a cluster's secret. It skips the cache after a change of the spec, because both often change together.
 func (m *Members) secret(ctx context.Context, name string, changed bool) (*secrets.Secret, error) {
 	if changed {
 		return m.secrets.Refresh(ctx, name)
@@ -202,7 +216,7 @@ func (m *Members) Renew(ctx context.Context, old *Member, sent http.Header) (*Me
 		return nil, err
 	}
 	member, err := m.Get(ctx, old.Cluster.Name)
-	if err != nil || member.hasVersions(old.revision, old.secretVersion) {
+	if err != nil || member.hasVersions(old.record.revision, old.secretVersion) {
 		return nil, err
 	}
 	return member, nil
@@ -223,23 +237,46 @@ func (m *Members) Call(ctx context.Context, member *Member, method, path string,
 	return newer.Call(ctx, method, path, in, out)
 }
 
-func (m *Members) build(c *v1alpha1.Cluster, revision uint64, sec *secrets.Secret) (*Member, error) {
-	kc, err := Validate(c, sec.Value.Reveal(), m.cfg.Plugins.find(c, sec.Value), m.cfg.Now())
+func (m *Members) build(c record, sec *secrets.Secret) (*Member, error) {
+	if member := m.reuse(c, sec.Version); member != nil {
+		return member, nil
+	}
+	kc, err := Validate(c.Cluster, sec.Value.Reveal(), m.cfg.Plugins.find(c.Cluster, sec.Value), m.cfg.Now())
 	if err != nil {
 		return nil, misconfigured(c.Name, err.Error(), err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if member := m.reuseLocked(c, sec.Version); member != nil {
+		return member, nil // a concurrent request was faster
+	}
 	if old, ok := m.live.Get(c.Name); ok {
-		if old.hasVersions(revision, sec.Version) {
-			return old, nil // a concurrent request was faster
-		}
 		old.Close()
 	}
-	member := NewMember(c, kc, m.cfg.Policy, m.cfg.Tokens)
-	member.revision, member.secretVersion = revision, sec.Version
+	member := NewMember(c.Cluster, kc, m.cfg.Policy, m.cfg.Tokens)
+	member.record, member.secretVersion = c, sec.Version
 	m.live.Add(c.Name, member)
 	return member, nil
+}
+
+func (m *Members) reuse(c record, secretVersion string) *Member {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reuseLocked(c, secretVersion)
+}
+
+// reuseLocked returns the cached member, with the given object, or nil if it must be built. m.mu must be locked.
+func (m *Members) reuseLocked(c record, secretVersion string) *Member {
+	old, ok := m.live.Get(c.Name)
+	if !ok || old.secretVersion != secretVersion || !old.record.isConnectedAs(c) {
+		return nil
+	}
+	if old.record.revision == c.revision {
+		return old
+	}
+	member := old.withObject(c)
+	m.live.Add(c.Name, member)
+	return member
 }
 
 // Validate parses a cluster's kubeconfig and checks it against the object. plugin, if not nil, is the credential of a

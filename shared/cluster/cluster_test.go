@@ -25,6 +25,7 @@ type stores struct {
 	mu      sync.Mutex
 	object  string // object of cluster m; "" if it does not exist
 	rev     uint64
+	created uint64
 	secrets map[string]secrets.Secret
 	objErr  error
 	secErr  error
@@ -44,7 +45,7 @@ func (s objectStore) Get(_ context.Context, key string) (objects.Object, error) 
 	if key != "clusters/m" || s.object == "" {
 		return objects.Object{}, objects.ErrNotFound
 	}
-	return objects.Object{Key: key, Value: []byte(s.object), Revision: s.rev}, nil
+	return objects.Object{Key: key, Value: []byte(s.object), Revision: s.rev, Created: s.created}, nil
 }
 
 func (s objectStore) List(_ context.Context, prefix string, _ int, _ string) (objects.Page, error) {
@@ -214,13 +215,13 @@ func TestSecretAwayForAWhile(t *testing.T) {
 	}
 }
 
-// TestSecretStoreHangs: after a change of the object, requests must use the cached secret while the store is slow.
+// TestSecretStoreHangs: after a change of the spec, requests must use the cached secret while the store is slow.
 func TestSecretStoreHangs(t *testing.T) {
 	m, s, advance, secret := newMembersPatient(t, time.Millisecond)
 	_ = token(t, m) // a first read has no cached value to fall back to
 	answer := make(chan struct{})
 	s.set(func() {
-		s.rev, s.hangs = 2, answer
+		s.object, s.rev, s.hangs = `{"spec":{"secretRef":{"name":"clusters/m.1"},"region":"x"}}`, 2, answer
 		s.secrets["clusters/m.1"] = secret("two")
 	})
 	for known := uint64(0); known != 2; {

@@ -32,6 +32,7 @@ const (
 )
 
 // Member is one version of a member cluster. It is safe for concurrent use, also after a newer version replaced it.
+// Versions with the same spec and secret share connections and a circuit breaker.
 type Member struct {
 	Cluster *v1alpha1.Cluster // read-only
 	Server  *url.URL          // read-only
@@ -43,8 +44,9 @@ type Member struct {
 	REST, Streams, Merged, Upgrade http.RoundTripper
 
 	tokens        Tokens
-	revision      uint64 // the Cluster object's
+	record        record // of Cluster; zero outside of a cache
 	secretVersion string
+	breaker       *limits.Breaker
 	dialer        *dialer
 	pools         [4]pool
 }
@@ -112,12 +114,27 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	return &Member{
 		Cluster: c, Server: kc.Server, Credential: kc.Credential, REST: guard(pools[0]), Streams: guard(pools[1]),
 		Merged: guard(pools[2]), Upgrade: guard(pools[3]),
-		tokens: tokens, dialer: d, pools: pools,
+		tokens: tokens, breaker: breaker, dialer: d, pools: pools,
 	}
 }
 
 func (m *Member) hasVersions(revision uint64, secretVersion string) bool {
-	return m.revision == revision && m.secretVersion == secretVersion
+	return m.record.revision == revision && m.secretVersion == secretVersion
+}
+
+// withObject returns a Member with another version of the object, with an equal spec. Both share connections and the
+// circuit breaker. A change of the condition Ready opens or closes the breaker.
+func (m *Member) withObject(c record) *Member {
+	switch silent := isSilent(c.Cluster); {
+	case silent == isSilent(m.Cluster):
+	case silent:
+		m.breaker.Suspect()
+	default:
+		m.breaker.Probe(limits.Success)
+	}
+	out := *m
+	out.Cluster, out.record = c.Cluster, c
+	return &out
 }
 
 // Close closes idle connections. Requests in flight continue, and their connections close after idleTimeout.

@@ -71,7 +71,7 @@ func (m *Members) Mode(ctx context.Context, name string) (v1alpha1.Identity, err
 			return "", unknownCluster(name, nil)
 		}
 	}
-	c, _, _, err := m.readObject(ctx, name, m.objects.Get)
+	c, _, err := m.readObject(ctx, name, m.objects.Get)
 	if err != nil {
 		return "", err
 	}

@@ -36,7 +36,6 @@ import (
 	"k8s.io/apiserver/pkg/util/compatibility"
 	restclient "k8s.io/client-go/rest"
 	basecompatibility "k8s.io/component-base/compatibility"
-	"k8s.io/klog/v2"
 
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/cluster"
@@ -82,15 +81,6 @@ func (s *Server) PublishKeys(ctx context.Context) {
 	}
 }
 
-// machineryLog guards the log of k8s.io/apiserver, which is global: the first Server sets it.
-var machineryLog sync.Once
-
-type warnings struct{ slog.Handler }
-
-func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
-	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
-}
-
 const requestTimeout = 25 * time.Second
 
 // Server is the API. It is safe for concurrent use. Its goroutines end with their requests.
@@ -111,7 +101,6 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	machineryLog.Do(func() { klog.SetSlogLogger(slog.New(warnings{cfg.Log.Handler()})) })
 	cfg.MaxPassTTL = cmp.Or(cfg.MaxPassTTL, passes.MaxTTL)
 	s := &Server{cfg: cfg, scheme: newScheme(cfg.MaxPassTTL), login: loginMethods(cfg.Authentication)}
 	s.codecs = serializer.NewCodecFactory(s.scheme)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
@@ -145,6 +146,43 @@ func TestFleetPageFails(t *testing.T) {
 		t.Errorf("a watch: %s, warnings %s", watch.Status, got)
 	}
 	_ = watch.Body.Close()
+}
+
+// TestFleetPagesAreFull fails if a list of many small clusters needs many requests of the client, one after the other.
+// It also fails if the pages of large clusters call many of them in vain.
+func TestFleetPagesAreFull(t *testing.T) {
+	const clusters, limit = 60, 30
+	for name, tt := range map[string]struct {
+		pods      int // of each cluster
+		query     string
+		pages     int
+		wantCalls int // of clusters by all pages after the first, at most
+	}{
+		"small clusters":            {1, "", 2, clusters},
+		"small clusters, selected":  {1, "&labelSelector=a", 2, clusters},
+		"empty clusters":            {0, "", 1, 0},
+		"clusters of half a page":   {limit / 2, "", clusters / 2, 4 * clusters / 2},
+		"clusters of several pages": {2*limit + 1, "&clusters=c0,c1,c2,c3,c4,c5,c6,c7", 17, 4 * 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, member := newGateway(t, gatewaytest.Options{}), clustertest.NewMember(t, servePages(tt.pods))
+			for i := range clusters {
+				h.AddCluster(fmt.Sprint("c", i), member.Kubeconfig(`{token: t}`))
+			}
+			h.AddRegistry("pods", allPods)
+			query := fmt.Sprintf("/fleet/api/v1/pods?limit=%d%s&continue=", limit, tt.query)
+			first, _ := h.list(query, nil)
+			member.TakeRequests()
+			items, pages := len(first.Items), 1
+			for cont := first.Metadata.Continue; cont != ""; pages++ {
+				l, _ := h.list(query+cont, nil)
+				items, cont = items+len(l.Items), l.Metadata.Continue
+			}
+			if calls := len(member.TakeRequests()); pages != tt.pages || calls > tt.wantCalls {
+				t.Errorf("%d objects in %d pages by %d calls, want %d pages by %d", items, pages, calls, tt.pages, tt.wantCalls)
+			}
+		})
+	}
 }
 
 // TestFleetLongContinue fails if a cluster with a continue token too long for URLs breaks pages of the others.

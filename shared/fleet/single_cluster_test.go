@@ -73,7 +73,11 @@ func TestFleetOfOneRefusesOtherVersions(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			members[0].TakeRequests()
 			if tt.sent == "" {
-				gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?"+tt.query, nil, ""), 410, "expired", "list")
+				why := "list from the start"
+				if strings.HasPrefix(tt.query, "watch=") {
+					why = "one cluster now; list again, and watch from the resourceVersion of that list"
+				}
+				gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?"+tt.query, nil, ""), 410, "expired", why)
 				return
 			}
 			l, _ := h.list("/fleet/api/v1/pods?"+tt.query, nil)

@@ -1,5 +1,5 @@
 // Package health probes member clusters, and writes the condition Ready and the Kubernetes version to their status. It
-// writes only changes, since every write makes all gateways renew their connections.
+// writes only changes, since all gateways read the object again after every write.
 package health
 
 import (

@@ -69,8 +69,14 @@ func (b *Breaker) Probe(o Outcome) {
 	}
 }
 
-// Suspect opens a Breaker so that the next call is a trial, without a pause before it.
-func (b *Breaker) Suspect() { b.Probe(Failure) }
+// Suspect opens a closed Breaker so that the next call is a trial, without a pause before it.
+func (b *Breaker) Suspect() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.trialAt.IsZero() {
+		b.trialAt = b.now()
+	}
+}
 
 func (b *Breaker) isOpen() bool {
 	b.mu.Lock()

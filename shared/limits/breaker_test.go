@@ -122,6 +122,20 @@ func TestProbesOpenAndCloseBreaker(t *testing.T) {
 	})
 }
 
+// A process learns twice of its own failed probe: at once, and when the stored condition comes back.
+func TestSuspectKeepsThePauseOfOpenBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBreaker(t)
+		for range 10 {
+			b.Suspect()
+		}
+		time.Sleep(firstPause)
+		if !attempt(b, Success) {
+			t.Fatal("no trial after the first pause")
+		}
+	})
+}
+
 // Only one call may wait for a dead member at a time, however many arrive together.
 func TestBreakerAllowsOneTrialAmongMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

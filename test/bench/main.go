@@ -10,10 +10,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 const usage = `Measure the gateway and direct calls to the same cluster, interleaved in one run.
@@ -43,6 +46,7 @@ Without a PART, all are measured:
 `
 
 func main() {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // gateways in this process link k8s.io/apiserver
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	names := os.Args[1:]

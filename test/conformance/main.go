@@ -13,9 +13,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"k8s.io/klog/v2"
 )
 
 const usage = `Run Kubernetes' conformance specs of sig-api-machinery and sig-cli, directly, through the gateway, and
@@ -27,6 +30,7 @@ through a fleet of one cluster.
 `
 
 func main() {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // gateways in this process link k8s.io/apiserver
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
 	flags.Usage = func() { _, _ = fmt.Fprint(os.Stdout, usage) }
 	var o options

@@ -20,8 +20,10 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/clusterpass/clusterpass/infra/local/plugin"
+	"github.com/clusterpass/clusterpass/shared/assembly/apiconfig"
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
@@ -39,6 +41,7 @@ var options = cluster.Options{Clusters: []string{"member1", "member2"},
 func Main(m *testing.M) {
 	plugin.Main() // gateways run credential plugins below this program
 	slog.SetDefault(slog.New(slog.NewTextHandler(Printed, nil)))
+	klog.SetSlogLogger(apiconfig.MachineryLog(slog.Default()))
 	code := cluster.Main(m, options, func(s *cluster.Set) {
 		Clusters = s
 		for _, c := range s.Clusters() {

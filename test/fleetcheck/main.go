@@ -13,11 +13,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 const usage = `Compare the fleet with its clusters: random writes, lists, pages and watches, through faults.
@@ -33,6 +36,7 @@ A failure prints the seed, the last operations and the difference. The exit code
 `
 
 func main() {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // gateways in this process link k8s.io/apiserver
 	o := options{seed: rand.Uint64(), out: os.Stdout}
 	flags := flag.NewFlagSet("fleetcheck", flag.ContinueOnError)
 	flags.Usage = func() { _, _ = fmt.Fprint(os.Stdout, usage) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -206,6 +207,18 @@ func TestOnlyLocalProgramRunsPlugins(t *testing.T) {
 			if p.ImportPath == runner {
 				t.Errorf("%s links %s", program, runner)
 			}
+		}
+	}
+}
+
+// TestOnlyMainSetsGlobals: a library package must not change what other code in the process logs.
+func TestOnlyMainSetsGlobals(t *testing.T) {
+	setter := regexp.MustCompile(`\bklog\.(Set|LogTo)\w+\(|\bslog\.SetDefault\(|\blog\.Set(Output|Flags|Prefix)\(`)
+	for name, source := range sourceFiles(t) {
+		isLibrary := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") &&
+			!strings.HasPrefix(name, "test/") && !strings.Contains(source, "\npackage main\n")
+		if found := setter.FindString(source); isLibrary && found != "" {
+			t.Errorf("%s calls %s...): call it in main", name, found)
 		}
 	}
 }

@@ -309,6 +309,22 @@ func TestDrain(t *testing.T) {
 	waittest.Until(t, "the agent has one link", func() bool { return a.Links() == 1 })
 }
 
+// TestDrainingReplicaIsReplaced: an agent connects to a new replica while the one that it replaces still drains. The
+// number of replicas is the same all the time.
+func TestDrainingReplicaIsReplaced(t *testing.T) {
+	w := newWorld(t)
+	old, other := w.pair()
+	token := w.enrol("prod", time.Hour)
+	a := w.agent("prod", token, w.front.address())
+	waittest.Until(t, "the agent is connected to both", func() bool { return a.Links() == 2 })
+	w.front.remove(old.front.Listener.Addr().String())
+	next := w.replica(func(c *agentserver.Config) { c.Peers = agentserver.Peers{other.port, old.port} })
+	old.Drain(t.Context())
+	next.connects(t, 1)
+	old.connects(t, 1)
+	waittest.Until(t, "the agent is connected to all three", func() bool { return a.Links() == 3 })
+}
+
 // TestDrainWaitsForConnects: a drain waits for requests at the tunnel port, even before they are authenticated.
 func TestDrainWaitsForConnects(t *testing.T) {
 	w := newWorld(t)

@@ -3,10 +3,14 @@ package main
 
 import (
 	"context"
+	"os"
 	"runtime/debug"
+
+	"k8s.io/klog/v2"
 
 	"github.com/clusterpass/clusterpass/functions/control"
 	"github.com/clusterpass/clusterpass/functions/proxy"
+	"github.com/clusterpass/clusterpass/shared/assembly/apiconfig"
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/lambdahttp"
 )
@@ -16,6 +20,7 @@ const about = "Clusterpass control function: serves the gateway's own Kubernetes
 func main() {
 	cfg := &control.Config{}
 	config.Main(about, cfg, func() error {
+		klog.SetSlogLogger(apiconfig.MachineryLog(cfg.NewLog(os.Stderr)))
 		handler, opts, err := control.New(context.Background(), cfg, proxy.Process{IsFrozen: true})
 		if err != nil {
 			return err

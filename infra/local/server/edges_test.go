@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -19,7 +18,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -39,8 +37,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
-
-const startTimeout = 2 * time.Minute
 
 // edges is a whole gateway with one member. The last segment of a request's path is the size in bytes of the response.
 type edges struct {
@@ -81,8 +77,10 @@ func newEdges(t *testing.T) *edges {
 		t.Fatal(err)
 	}
 
-	kubeconfigPath := e.run()
-	owner, err := clientcmd.BuildConfigFromFlags("", kubeconfigPath)
+	cfg := newConfig(t, e.data)
+	cfg.Functions = Process
+	start(t, cfg)
+	owner, err := clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,38 +92,6 @@ func newEdges(t *testing.T) *edges {
 	t.Cleanup(e.client.CloseIdleConnections)
 	e.url = owner.Host
 	return e
-}
-
-func (e *edges) run() (kubeconfig string) {
-	t := e.t
-	t.Helper()
-	t.Setenv("KUBECONFIG", "")
-	t.Setenv("CLUSTERPASS_DATA", e.data)
-	cfg := &Config{}
-	if err := config.Load(cfg); err != nil { // for the defaults
-		t.Fatal(err)
-	}
-	cfg.TunnelListen = "127.0.0.1:0"
-	cfg.Listen, cfg.Functions, cfg.Kubeconfig = "127.0.0.1:0", Process, filepath.Join(t.TempDir(), "kubeconfig")
-	cfg.FunctionsDir = filepath.Join("..", "..", "..", "dist", "local", "functions") // make build-local builds them
-	ctx, cancel := context.WithCancel(t.Context())
-	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- Run(ctx, cfg, Output{io.Discard, io.Discard}, func() { close(ready) }) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	select {
-	case <-ready:
-	case err := <-ended:
-		ended <- nil
-		t.Fatal(err)
-	case <-time.After(startTimeout):
-		t.Fatal("the gateway does not start")
-	}
-	return cfg.Kubeconfig
 }
 
 func content(n int) []byte {

@@ -29,15 +29,9 @@ func TestFrontProxyCAMustDifferFromClientCA(t *testing.T) {
 	}
 	for _, functions := range []Mode{Inline, Process} {
 		t.Run(string(functions), func(t *testing.T) {
-			t.Setenv("KUBECONFIG", "")
-			t.Setenv("CLUSTERPASS_DATA", data)
 			t.Setenv("CLUSTERPASS_AUTHENTICATION", string(document))
-			cfg := &Config{}
-			if err := config.Load(cfg); err != nil {
-				t.Fatal(err)
-			}
-			cfg.Listen, cfg.TunnelListen = "127.0.0.1:0", "127.0.0.1:0"
-			cfg.Functions, cfg.Kubeconfig = functions, filepath.Join(t.TempDir(), "kubeconfig")
+			cfg := newConfig(t, data)
+			cfg.Functions = functions
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			err := Run(ctx, cfg, Output{io.Discard, io.Discard}, func() {

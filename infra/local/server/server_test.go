@@ -13,11 +13,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	searchv1alpha1 "github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
-	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
 	"github.com/clusterpass/clusterpass/shared/stores"
-	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // TestBusyPort: a second gateway on one machine fails at once, and the error names the flag that helps.
@@ -27,14 +25,8 @@ func TestBusyPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	t.Setenv("KUBECONFIG", "")
-	t.Setenv("CLUSTERPASS_DATA", t.TempDir())
-	t.Setenv("CLUSTERPASS_LISTEN", ln.Addr().String())
-	cfg := &Config{}
-	if err := config.Load(cfg); err != nil {
-		t.Fatal(err)
-	}
-	cfg.Kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	cfg := newConfig(t, t.TempDir())
+	cfg.Listen = ln.Addr().String()
 	err = Run(t.Context(), cfg, Output{io.Discard, io.Discard}, func() { t.Error("the gateway accepts requests") })
 	if err == nil || !strings.Contains(err.Error(), "CLUSTERPASS_LISTEN: ") ||
 		!strings.Contains(err.Error(), "; choose another address with --listen") {
@@ -42,41 +34,13 @@ func TestBusyPort(t *testing.T) {
 	}
 }
 
-// start runs a gateway until the test ends, and returns when it is ready.
-func start(t *testing.T, dir string, configure func(*Config)) (printed string) {
-	t.Helper()
-	t.Setenv("KUBECONFIG", "")
-	t.Setenv("CLUSTERPASS_DATA", dir)
-	cfg := &Config{}
-	if err := config.Load(cfg); err != nil {
-		t.Fatal(err)
-	}
-	cfg.Listen, cfg.TunnelListen, cfg.Kubeconfig = "127.0.0.1:0", "127.0.0.1:0", filepath.Join(dir, "kubeconfig")
-	configure(cfg)
-	ctx, cancel := context.WithCancel(t.Context())
-	ready, ended := make(chan struct{}), make(chan error, 1)
-	var progress waittest.Buffer
-	go func() { ended <- Run(ctx, cfg, Output{&progress, io.Discard}, func() { close(ready) }) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	select {
-	case <-ready:
-	case err := <-ended:
-		ended <- nil
-		t.Fatalf("the gateway ended: %v", err)
-	}
-	return progress.String()
-}
-
 // TestOwnContextsAreLeftOut: a shell whose KUBECONFIG is the gateway's must not make it register itself.
 func TestOwnContextsAreLeftOut(t *testing.T) {
 	dir := t.TempDir()
-	t.Run("first start", func(t *testing.T) { start(t, dir, func(*Config) {}) })
-	printed := start(t, dir, func(cfg *Config) { cfg.Register = filepath.Join(dir, "kubeconfig") })
+	t.Run("first start", func(t *testing.T) { start(t, newConfig(t, dir)) })
+	cfg := newConfig(t, dir)
+	cfg.Register = cfg.Kubeconfig
+	printed := start(t, cfg).progress.String()
 	if !strings.Contains(printed, "  clusterpass, fleet, fleet@: not registered: this gateway itself\n") ||
 		!strings.Contains(printed, "It has no clusters yet.") {
 		t.Error(printed)
@@ -119,7 +83,7 @@ func TestContextsAreOffered(t *testing.T) {
 	if err := os.WriteFile(path, []byte(pluginKubeconfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	printed := start(t, t.TempDir(), func(*Config) {})
+	printed := start(t, newConfig(t, t.TempDir())).progress.String()
 	for _, want := range []string{
 		"KUBECONFIG is not set, so no context is registered. " + path + " has these contexts:\n",
 		"  gke, with the credential plugin \"no-such-plugin\"\n", "  prod\n",
@@ -151,9 +115,9 @@ func TestPluginIsNamed(t *testing.T) {
 			"\"no-such-plugin\"; start the gateway with --functions=inline\n",
 	} {
 		t.Run(string(mode), func(t *testing.T) {
-			printed := start(t, t.TempDir(), func(cfg *Config) {
-				cfg.Register, cfg.Functions, cfg.FunctionsDir = path, mode, "../../../dist/local/functions"
-			})
+			cfg := newConfig(t, t.TempDir())
+			cfg.Register, cfg.Functions = path, mode
+			printed := start(t, cfg).progress.String()
 			if !strings.Contains(printed, want) || strings.Contains(printed, "sesame") {
 				t.Errorf("%q is missing in:\n%s", want, printed)
 			}
@@ -163,28 +127,11 @@ func TestPluginIsNamed(t *testing.T) {
 
 // TestHandshakeErrorsAreLogged fails if an operator who sets the log level DEBUG does not see why TLS fails.
 func TestHandshakeErrorsAreLogged(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
-	t.Setenv("CLUSTERPASS_DATA", t.TempDir())
 	t.Setenv("CLUSTERPASS_LOG_LEVEL", "DEBUG")
-	cfg := &Config{}
-	if err := config.Load(cfg); err != nil {
-		t.Fatal(err)
-	}
-	cfg.Listen, cfg.TunnelListen, cfg.Kubeconfig = "127.0.0.1:0", "127.0.0.1:0", filepath.Join(t.TempDir(), "kubeconfig")
-	var progress, log waittest.Buffer
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, cfg, Output{&progress, &log}, func() {}) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
-	progress.WaitFor(t, "It has no clusters yet.")
-	_, after, _ := strings.Cut(progress.String(), "https://")
+	out := start(t, newConfig(t, t.TempDir()))
+	_, after, _ := strings.Cut(out.progress.String(), "https://")
 	address, _, _ := strings.Cut(after, "\n")
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,22 +139,16 @@ func TestHandshakeErrorsAreLogged(t *testing.T) {
 	if _, err := conn.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	log.WaitFor(t, "TLS handshake error")
+	out.log.WaitFor(t, "TLS handshake error")
 }
 
 // TestNewStoreHasDefaultRegistry fails if the fleet of a new user is empty, or if a start restores what was deleted.
 func TestNewStoreHasDefaultRegistry(t *testing.T) {
 	const key = searchv1alpha1.Prefix + stores.DefaultRegistry
-	t.Setenv("KUBECONFIG", "")
 	// startOnce starts and ends a gateway, and returns the registry of its store.
 	startOnce := func(data, controlPlane string) (objects.Store, objects.Object, error) {
 		t.Helper()
-		t.Setenv("CLUSTERPASS_DATA", data)
-		cfg := &Config{}
-		if err := config.Load(cfg); err != nil {
-			t.Fatal(err)
-		}
-		cfg.Listen, cfg.TunnelListen, cfg.Kubeconfig = "127.0.0.1:0", "127.0.0.1:0", filepath.Join(t.TempDir(), "kubeconfig")
+		cfg := newConfig(t, data)
 		cfg.ControlPlane = controlPlane
 		ctx, stop := context.WithCancel(t.Context())
 		if err := Run(ctx, cfg, Output{io.Discard, io.Discard}, stop); err != nil {

@@ -156,7 +156,8 @@ func TestRefused(t *testing.T) {
 	for _, s := range []string{"", "x", token + "=", token[:len(token)-2],
 		Token{Version: Version{7: "100"}, Next: 8}.String(),
 		Token{Version: Version{7: "100"}, Next: 7, Skip: -1}.String(),
-		Token{Version: Version{7: "100"}, Next: 7, Remaining: -1}.String(), Token{Next: 7}.String()} {
+		Token{Version: Version{7: "100"}, Next: 7, Remaining: -1}.String(),
+		Token{Version: Version{7: "100"}, Next: 7, PageMembers: -1}.String(), Token{Next: 7}.String()} {
 		if got, err := ParseToken(s); !errors.Is(err, ErrInvalid) {
 			t.Errorf("ParseToken(%q) = %+v, %v", s, got, err)
 		}
@@ -181,7 +182,7 @@ func FuzzParseVersion(f *testing.F) {
 }
 
 func FuzzParseToken(f *testing.F) {
-	f.Add(Token{Version: Version{7: "100", 8: "2"}, Next: 7, Continue: "abc", Skip: 3}.String())
+	f.Add(Token{Version: Version{7: "100", 8: "2"}, Next: 7, Continue: "abc", Skip: 3, PageMembers: 4}.String())
 	f.Fuzz(func(t *testing.T, s string) {
 		if got, err := ParseToken(s); err == nil && got.String() != s {
 			t.Fatalf("%q is read %+v", s, got)

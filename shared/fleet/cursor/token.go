@@ -10,28 +10,32 @@ import (
 
 // Token is a composite continue token. Members are read in the order of their names. Those before Next are complete.
 type Token struct {
-	Version   Version // the same on all pages
-	Next      uint64  // id of the member to continue with
-	Continue  string  // its own token; "" begins the member at its Version
-	Skip      int     // number of objects after Continue that the client already has
-	Remaining int64   // number of objects that follow, of all members; 0 if unknown
+	Version     Version // the same on all pages
+	Next        uint64  // id of the member to continue with
+	Continue    string  // its own token; "" begins the member at its Version
+	Skip        int     // number of objects after Continue that the client already has
+	Remaining   int64   // number of objects that follow, of all members; 0 if unknown
+	PageMembers int     // number of members that fill the next page, estimated from this one; 0 if unknown
 }
 
 const tokenFormat = 1
 
 // wire is the JSON form of a Token. Its names are short because clients send it in URLs.
 type wire struct {
-	Format   int    `json:"v"`
-	Version  string `json:"rv"`
-	Next     uint64 `json:"n"`
-	Continue string `json:"c,omitempty"`
-	Skip     int    `json:"s,omitempty"`
-	Left     int64  `json:"r,omitempty"`
+	Format      int    `json:"v"`
+	Version     string `json:"rv"`
+	Next        uint64 `json:"n"`
+	Continue    string `json:"c,omitempty"`
+	Skip        int    `json:"s,omitempty"`
+	Left        int64  `json:"r,omitempty"`
+	PageMembers int    `json:"m,omitempty"`
 }
 
 // String returns the text of the token, the base64 of its JSON form.
 func (t Token) String() string {
-	data, err := json.Marshal(wire{tokenFormat, t.Version.String(), t.Next, t.Continue, t.Skip, t.Remaining})
+	data, err := json.Marshal(wire{
+		tokenFormat, t.Version.String(), t.Next, t.Continue, t.Skip, t.Remaining, t.PageMembers,
+	})
 	if err != nil {
 		panic(err) // strings and numbers always marshal
 	}
@@ -51,14 +55,15 @@ func ParseToken(s string) (Token, error) {
 	var w wire
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&w); err != nil || w.Format != tokenFormat || w.Skip < 0 || w.Skip > maxSkip || w.Left < 0 {
+	if err := dec.Decode(&w); err != nil || w.Format != tokenFormat || w.Skip < 0 || w.Skip > maxSkip ||
+		w.Left < 0 || w.PageMembers < 0 {
 		return Token{}, errInvalid
 	}
 	v, err := ParseVersion(w.Version)
 	if err != nil {
 		return Token{}, errInvalid
 	}
-	t := Token{v, w.Next, w.Continue, w.Skip, w.Left}
+	t := Token{v, w.Next, w.Continue, w.Skip, w.Left, w.PageMembers}
 	if _, ok := v[w.Next]; !ok || t.String() != s {
 		return Token{}, errInvalid
 	}

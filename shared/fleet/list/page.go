@@ -14,8 +14,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// pageConcurrency limits the members that a page after the first calls. Such a page may end before its limit.
-const pageConcurrency = 4
+// A page after the first calls as many members as should fill it, and at least minPageMembers. It may end before its
+// limit. Every member that it calls in vain reads as many objects as the whole page has.
+const minPageMembers = 4
 
 // page is a list, or a page of one.
 type page struct {
@@ -106,7 +107,7 @@ func (p *page) selectNext() error {
 	rest := all[i:]
 	n := len(rest)
 	if p.limit > 0 {
-		n = min(pageConcurrency, n)
+		n = min(max(minPageMembers, p.token.PageMembers), n)
 	}
 	p.targets, p.later = rest[:n], rest[n:]
 	return nil

@@ -109,7 +109,10 @@ func (w *writer) objects(parts []*part) (end merge.Metadata, err error) {
 	if len(w.later) == 0 {
 		return end, nil
 	}
-	next := cursor.Token{Version: w.version, Next: w.later[0].ID, Remaining: w.remaining(nil, 0, w.written)}
+	next := cursor.Token{
+		Version: w.version, Next: w.later[0].ID, Remaining: w.remaining(nil, 0, w.written),
+		PageMembers: pageMembers(w.limit, len(parts), w.written),
+	}
 	return metadataOf(next), nil
 }
 
@@ -203,7 +206,7 @@ func (w *writer) endWithin(parts []*part, i int) (end merge.Metadata, err error)
 	if err := w.readVersions(parts[i:]); err != nil {
 		return end, err
 	}
-	t := cursor.Token{Version: w.version}
+	t := cursor.Token{Version: w.version, PageMembers: pageMembers(w.limit, i+1, w.written)}
 	switch m := one.Metadata(); {
 	case one.Read > read: // the page lacks an object of the part
 		t.Next, t.Continue, t.Skip = one.ID, one.token, read
@@ -221,6 +224,9 @@ func (w *writer) endWithin(parts []*part, i int) (end merge.Metadata, err error)
 	t.Remaining = w.remaining(parts[i:], read, w.written)
 	return metadataOf(t), nil
 }
+
+// pageMembers estimates how many members fill a page, from one that has some objects of the used members.
+func pageMembers(limit, used, objects int) int { return limit * used / max(1, objects) }
 
 func metadataOf(t cursor.Token) merge.Metadata {
 	m := merge.Metadata{Continue: t.String()}

@@ -70,14 +70,17 @@ func (e *deadlineError) Error() string {
 	return text
 }
 
-const maxText = 64 << 10 // bytes of a member's message
+const (
+	maxText  = 64 << 10 // bytes of a member's message, and of all messages in one error
+	maxTexts = 16       // failures whose messages one error has
+)
 
 // refusal returns the Failure for a response without a code of success. Message is shortened, because logs have it.
 func refusal(cluster string, a *Answer) *Failure {
 	data, _ := ReadLimited(a.Body, merge.MaxObject) // an incomplete body is no Status
 	e := &Failure{Cluster: cluster, Code: a.Response.StatusCode}
 	if st := statusOf(data); st != nil {
-		st.Message = shorten(st.Message)
+		st.Message = shorten(st.Message, maxText)
 		e.Status, e.Message, e.Raw = st, st.Message, data
 		return e
 	}
@@ -128,11 +131,11 @@ func statusOf(data []byte) *metav1.Status {
 	return st
 }
 
-func shorten(text string) string {
-	if len(text) <= maxText {
+func shorten(text string, maxBytes int) string {
+	if len(text) <= maxBytes {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxText], "") + "..."
+	return strings.ToValidUTF8(text[:maxBytes], "") + "..."
 }
 
 // Summary returns the error for one or more failures. It has their code if all have a Status with one code below 500.
@@ -181,13 +184,18 @@ func Errors(failures []*Failure) []error {
 	return out
 }
 
-// Texts joins the texts of failures.
+// Texts joins the texts of the first failures, and counts the others. It shortens texts so that all have equal space.
 func Texts(failures []*Failure) string {
-	out := make([]string, len(failures))
-	for i, e := range failures {
-		out[i] = shorten(e.Text())
+	shown := failures[:min(len(failures), maxTexts)]
+	out := make([]string, len(shown))
+	for i, e := range shown {
+		out[i] = shorten(e.Text(), maxText/len(shown))
 	}
-	return strings.Join(out, "; ")
+	text := strings.Join(out, "; ")
+	if more := len(failures) - len(shown); more > 0 {
+		text += fmt.Sprintf("; and %d more clusters", more)
+	}
+	return text
 }
 
 // Without returns the failures for which drop returns false.

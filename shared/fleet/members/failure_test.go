@@ -3,6 +3,7 @@ package members
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -34,6 +35,36 @@ func TestSummaryChangesNothing(t *testing.T) {
 	}
 	if sent.Code != 1 {
 		t.Errorf("the member's Status is changed: %v", sent)
+	}
+}
+
+// TestTextsAreBounded fails if hundreds of clusters that refuse a request could fill the memory with one error. It also
+// fails if one cluster could hide the messages of others.
+func TestTextsAreBounded(t *testing.T) {
+	long := strings.Repeat("x", maxText)
+	for name, tt := range map[string]struct {
+		failures int
+		want     []string
+	}{
+		"one":      {1, []string{`cluster "m0": ` + long[:maxText/2]}},
+		"two":      {2, []string{`cluster "m0": ` + long[:maxText/4], `...; cluster "m1": ` + long[:maxText/4]}},
+		"hundreds": {500, []string{`cluster "m0": ` + long[:1000], `cluster "m15": x`, "; and 484 more clusters"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var failures []*Failure
+			for i := range tt.failures {
+				failures = append(failures, NewFailure(fmt.Sprint("m", i), http.StatusBadGateway, nil, "%s", long))
+			}
+			text := Texts(failures)
+			for _, want := range tt.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("%.40q is missing in %.400q", want, text)
+				}
+			}
+			if len(text) > maxText+1<<10 {
+				t.Errorf("%d bytes", len(text))
+			}
+		})
 	}
 }
 

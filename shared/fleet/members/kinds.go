@@ -20,12 +20,11 @@ import (
 // All callers share the cached kinds, since the gateway reads them with its own credential. Kinds hardly change, so
 // that old ones serve while a member is down.
 const (
-	kindsMax      = 1024
-	kindsTTL      = 30 * time.Second
-	kindsStale    = time.Hour
-	kindsPatience = time.Second
-	kindsRetry    = 10 * time.Second // twice the interval in which watches review their clusters
-	kindsHung     = time.Minute
+	kindsMax   = 1024
+	kindsTTL   = 30 * time.Second
+	kindsStale = time.Hour
+	kindsRetry = 10 * time.Second // twice the interval in which watches review their clusters
+	kindsHung  = time.Minute
 )
 
 // Bounds of the kinds of one API version. No API comes near them.
@@ -47,14 +46,17 @@ type KindReport struct {
 	Unavailable *Failure // nil if the kind is known
 }
 
-func newKinds(p *Pool) *cache.Cache[map[string]ResourceKind] {
+// newKinds returns the cache of the kinds that read reads. While a member is slow, old kinds serve after half of the
+// grace period: they must arrive before Kinds leaves the member out.
+func newKinds(cfg Config, read func(ctx context.Context, key string) (map[string]ResourceKind, error),
+) *cache.Cache[map[string]ResourceKind] {
 	return cache.New(cache.Config{
-		Name: "kinds", Max: kindsMax, TTL: kindsTTL, Stale: kindsStale, Patience: kindsPatience, Retry: kindsRetry,
-		Hung: kindsHung, Timeout: p.cfg.Deadline,
+		Name: "kinds", Max: kindsMax, TTL: kindsTTL, Stale: kindsStale, Patience: cfg.GracePeriod / 2, Retry: kindsRetry,
+		Hung: kindsHung, Timeout: cfg.Deadline,
 		Missing: func(error) bool { return false },
 		Down:    func(error) bool { return true },
-		Log:     p.cfg.Log,
-	}, p.readKinds)
+		Log:     cfg.Log,
+	}, read)
 }
 
 // A member that is registered anew has another id.

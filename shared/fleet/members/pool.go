@@ -42,7 +42,7 @@ func NewPool(cfg Config) *Pool {
 		cfg: cfg, inventory: newInventory(cfg.Objects, cfg.Freshness, cfg.Log), locations: newLocations(),
 		hung: cache.NewExpiring[Digest, *Failure](hungMax, cfg.Now), decoding: make(chan struct{}, maxDecoding),
 	}
-	p.kinds = newKinds(p)
+	p.kinds = newKinds(cfg, p.readKinds)
 	return p
 }
 

@@ -99,8 +99,8 @@ func (w *watcher) parseVersion() error {
 		}
 		// A member's own version is smaller than that of several clusters, and a client may not see versions decrease.
 		if w.single {
-			return status.New(status.Expired, "",
-				"watch from a version of several clusters: one is covered now; list again")
+			return status.New(status.Expired, "", "the watch cannot resume: its resourceVersion is one of several clusters, "+
+				"and the request covers one cluster now; list again, and watch from the resourceVersion of that list")
 		}
 		for id := range asked {
 			if !slices.ContainsFunc(w.targets, func(t members.Target) bool { return t.ID == id }) {

@@ -178,17 +178,19 @@ func (k *Keeper) notify() {
 	}
 }
 
-// enough reports whether the agent is connected to every replica that is not draining.
+// enough reports whether the agent is connected to as many replicas as it knows of, without those that are draining.
+// That number may still include a draining replica. The agent then dials in vain, after growing pauses, until a bridge
+// announces the new number. The same numbers may mean that a new replica replaces the draining one.
 func (k *Keeper) enough() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	draining := 0
+	connected := 0
 	for _, l := range k.links {
-		if l.draining {
-			draining++
+		if !l.draining {
+			connected++
 		}
 	}
-	return len(k.links)-draining >= max(1, k.replicas-draining)
+	return connected >= k.replicas
 }
 
 // errHave means that the load balancer chose a replica that is already connected.
