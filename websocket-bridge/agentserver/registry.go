@@ -42,6 +42,7 @@ type registry struct {
 type session struct {
 	cluster, agent string
 	mux            *mux.Session
+	opening        *http.Request // the request that opened the tunnel
 	streams        atomic.Int64
 	credential     atomic.Pointer[passes.Agent] // last verified by the bridge
 }
