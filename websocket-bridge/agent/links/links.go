@@ -1,8 +1,8 @@
 // Package links keeps a link, which is an agent's tunnel, to every replica of the bridge behind a load balancer.
 //
 // Invariants:
-//   - A lost link is dialled again within half a second. After failures, the pauses grow. All pauses are random, so
-//     that agents that lost their links together do not dial together.
+//   - A lost link is dialled again within half a second. After failures, the pauses grow. A change ends such a pause.
+//     Each dial follows a random pause, so that agents that lost links together do not dial together.
 //   - A link to a draining replica does not count. An agent that has no other link dials until it has one.
 package links
 
@@ -34,8 +34,8 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
-// The first attempt to dial follows a random pause below jitter. After failures the pause doubles from firstPause to
-// maxPause, and its second half is random.
+// The first attempt to dial after a change follows a random pause below jitter. After failures the pause doubles from
+// firstPause to maxPause, and its second half is random.
 const (
 	jitter      = 500 * time.Millisecond
 	firstPause  = 500 * time.Millisecond
@@ -133,7 +133,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			continue
 		}
 		if pause == 0 {
-			k.wait(ctx, rand.N(jitter)) //nolint:gosec // jitter needs no secure randomness
+			k.waitJitter(ctx)
 		}
 		err := k.dial(ctx)
 		switch {
@@ -156,6 +156,21 @@ func (k *Keeper) Run(ctx context.Context) {
 		}
 	}
 	k.drain()
+}
+
+// waitJitter blocks for a random time below jitter, or until ctx ends. Changes do not shorten it, because they reach
+// many agents at the same time. It discards their notification, since the next dial considers them.
+func (k *Keeper) waitJitter(ctx context.Context) {
+	t := time.NewTimer(rand.N(jitter)) //nolint:gosec // jitter needs no secure randomness
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+	select {
+	case <-k.changed:
+	default:
+	}
 }
 
 // wait blocks for d, or until ctx ends or notify is called. It returns true for notify.
