@@ -25,13 +25,18 @@ func (s *Selector) Refresh(ctx context.Context) (*Selector, error) {
 	return s.policy.Selector(s.client, s.req, inv), nil
 }
 
-// Targets returns the covered clusters, sorted by name, or nil if the control-plane cluster alone serves the request.
+// Targets returns the covered clusters, sorted by name. It returns nil if the control-plane cluster alone serves the
+// request. It then fails if the caller may not call that cluster.
 func (s *Selector) Targets(ctx context.Context) ([]members.Target, error) {
 	allowed, err := s.Allowed(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return s.TargetsAmong(ctx, allowed)
+	targets, err := s.TargetsAmong(ctx, allowed)
+	if err != nil || targets != nil {
+		return targets, err
+	}
+	return nil, s.authorizeControlPlane(ctx)
 }
 
 // SkipUnidentifiable drops, with a warning, clusters to which the caller's identity cannot be conveyed. They stay, and
