@@ -149,7 +149,7 @@ func (w *watcher) ServeWatch(rw http.ResponseWriter, r *http.Request) error {
 }
 
 // awaitStart blocks until the first call of each follower has succeeded or failed, and returns the failures. It returns
-// an error if a member lacks the version to resume from, or if the client has gone.
+// an error if a member lacks the version to resume from, or if the request has ended.
 func (w *watcher) awaitStart(followers []*follower) ([]*members.Failure, error) {
 	var failures, expired []*members.Failure
 	for _, f := range followers {
