@@ -8,8 +8,8 @@
 //
 // Invariants:
 //   - A caller without a grant for a cluster neither reaches it nor learns its name.
-//   - A cluster that does not answer causes a Warning, an error or, in a review, an evaluationError. A watch that has
-//     begun calls it again without notice.
+//   - A cluster that does not answer causes a Warning, an error or, in a review, an evaluationError. Exceptions are a
+//     304 of OpenAPI and a watch that has begun, which calls the cluster again without notice.
 //   - A truncated response of a member never looks complete to the client.
 //   - A response for one caller is never reused for another.
 //   - Members are not trusted. docs/explanation/security.md, section "A member cluster", has the measures.
@@ -54,9 +54,12 @@ type Config struct {
 	Freshness    time.Duration // maximum age of clusters and registries while the store is up; 0 caches none
 	ControlPlane string        // name of the cluster that serves kinds without a ResourceRegistry; "" for none
 	Deadline     time.Duration // for a read of a cluster, or for its list or watch to begin; 0 means 10 s
-	DiscoveryTTL time.Duration // maximum age of cached discovery and OpenAPI; 0 means 5 s
-	// GracePeriod limits the wait for other clusters after the one that had the object last, or allows a reviewed action.
-	GracePeriod time.Duration    // 0 means 2 s
+	// DiscoveryTTL is the maximum age of cached discovery and OpenAPI; 0 means 5 s. OpenAPI v3 documents of group versions
+	// do not expire, since the members' URLs of them change with their content.
+	DiscoveryTTL time.Duration
+	// GracePeriod limits the wait for the other clusters once the object's last known cluster has responded, or a cluster
+	// allows a reviewed action. 0 means 2 s.
+	GracePeriod time.Duration
 	BareWrites  BareWrites       // "" means BareWhole
 	Now         func() time.Time // clock for the expiry of cached reviews and remembered timeouts; nil means time.Now
 	Log         *slog.Logger     // nil means slog.Default()
