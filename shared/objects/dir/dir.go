@@ -52,9 +52,9 @@ type Store struct {
 
 	mu      sync.RWMutex
 	file    *os.File
-	info    os.FileInfo   // of file when it was opened
-	size    int64         // bytes of file that state includes
-	state   *state        // replaced when file is replaced
+	info    os.FileInfo   // result of Stat when the file was opened
+	size    int64         // bytes of the file that were read or written
+	state   *state        // content of these bytes; replaced with the file
 	changed chan struct{} // closed and replaced after new records were read or written
 }
 
@@ -202,7 +202,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		// Get the channel before reading state. Otherwise a change in between would not end the wait below.
+		// Get the channel before reading the state. Otherwise a change in between would not end the wait below.
 		changed := s.nextChange()
 		if err := s.refresh(ctx); err != nil {
 			return fail("watch", prefix, err)
