@@ -77,12 +77,14 @@ type Store interface {
 	Update(ctx context.Context, key string, value []byte, rev uint64) (Object, error)
 	// Delete deletes the object, with the condition and errors of Update. It returns the Object of the Deleted event.
 	Delete(ctx context.Context, key string, rev uint64) (Object, error)
-	// Watch calls each for every write after revision from whose key starts with prefix, in order of revision. An empty
-	// prefix means all objects. Watch calls progress, unless nil, after events and every few seconds. It means that all
-	// events up to rev were delivered.
+	// Watch calls onEvent, in order of revision, for every write whose revision is greater than fromRev and whose key
+	// starts with prefix. An empty prefix means all objects. Watch calls onProgress, unless nil, after events and every
+	// few seconds. It means that all events up to rev were delivered.
 	//
-	// If each fails, Watch returns that error unchanged. When ctx ends, its error wraps ctx's. After ErrCompacted, the
-	// caller must list again: events after from were removed, or from exceeds the store's revision. After ErrUnavailable
-	// or ErrForbidden, it may watch again from the last revision that it received.
-	Watch(ctx context.Context, prefix string, from uint64, each func(Event) error, progress func(rev uint64)) error
+	// If onEvent fails, Watch returns that error unchanged. When ctx ends, its error wraps ctx's. After ErrCompacted, the
+	// caller must list again: events after fromRev were removed, or fromRev exceeds the store's revision. After
+	// ErrUnavailable or ErrForbidden, it may watch again from the last revision that it received.
+	Watch(
+		ctx context.Context, prefix string, fromRev uint64, onEvent func(Event) error, onProgress func(rev uint64),
+	) error
 }

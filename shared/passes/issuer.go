@@ -277,12 +277,12 @@ func (i *Issuer) Prune(ctx context.Context) error {
 	}
 }
 
-// Maintain calls PublishAll and Prune immediately and then every hour, until ctx ends. It calls failed with each error.
-func (i *Issuer) Maintain(ctx context.Context, failed func(error)) {
+// Maintain calls PublishAll and Prune immediately and then every hour, until ctx ends. It calls onError for each error.
+func (i *Issuer) Maintain(ctx context.Context, onError func(error)) {
 	for {
 		for _, do := range []func(context.Context) error{i.PublishAll, i.Prune} {
 			if err := do(ctx); err != nil && ctx.Err() == nil {
-				failed(err)
+				onError(err)
 			}
 		}
 		select {

@@ -53,9 +53,9 @@ func (e *enrolment) checkNotEnded(cluster string) error {
 		e.Reuse.Time.UTC().Format(time.RFC3339), rejoinHint(cluster))
 }
 
-// checkNewest returns an error that wraps a *ReusedError if the credential was replaced. It accepts the previous one
-// for overlap after the renewal, and generations newer than the cached enrolment. It also accepts credentials of
-// earlier versions, which have no generation.
+// checkNewest returns an error that wraps a *ReusedError if the credential was replaced. During the overlap after a
+// renewal, it also accepts the previous one. It accepts generations newer than the cached enrolment, and credentials
+// of earlier versions, which have no generation.
 func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	value, err := v.records.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
 	if err != nil {
@@ -167,8 +167,9 @@ func isRefusal(err error) bool {
 	return errors.As(err, &e) && e.Reason == status.Unauthenticated
 }
 
-// editEnrolment stores the enrolment of an agent's credential if edit reports a change. After a conflict it calls edit
-// again. If the enrolment was deleted or replaced, the error wraps errEnrolmentGone. Its own errors are *status.Error.
+// editEnrolment calls edit for the enrolment of an agent's credential, and stores it if changed is true. After a
+// conflict it calls edit again. If the enrolment was deleted or replaced, the error wraps errEnrolmentGone. Errors of
+// editEnrolment itself are *status.Error.
 func (i *Issuer) editEnrolment(ctx context.Context, a *Agent, edit func(*enrolment) (changed bool, err error)) error {
 	for range attempts {
 		o, err := i.Objects.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)

@@ -74,7 +74,7 @@ func publicJWK(key *ecdsa.PublicKey) (jose.JSONWebKey, error) {
 	return k, err
 }
 
-// signToken sets the claims iss and nbf, and signs the token with the result of key.
+// signToken sets the claims iss and nbf, and signs the token with the signing key of its kind.
 func (i *Issuer) signToken(ctx context.Context, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
 	if i.URL == "" {
 		return secrets.Value{}, errors.New("create a token: its issuer, the gateway's URL, is not configured; " +
@@ -88,8 +88,8 @@ func (i *Issuer) signToken(ctx context.Context, k kind, registered jwt.Claims, o
 	return serialize(key, k, registered, own)
 }
 
-// key returns the key of a set that signs: a *remoteKey or a jose.JSONWebKey. It publishes the set first, so
-// that verifiers can read the key. For keys in the secret store it also calls keySet.renew.
+// key returns the signing key of a set: a *remoteKey or a jose.JSONWebKey. It publishes the set first, so that
+// verifiers can read the key. For keys in the secret store it also calls keySet.renew.
 func (i *Issuer) key(ctx context.Context, set string) (any, error) {
 	if set == PassKeys && i.Signer != nil {
 		return i.publishSignerKey(ctx)

@@ -112,12 +112,12 @@ func NewVerifier(cfg Config) *Verifier {
 	return v
 }
 
-// keysConfig configures a cache of key sets. missing and down are the errors of its store.
-func keysConfig(cfg Config, name string, missing, down error) cache.Config {
+// keysConfig configures a cache of key sets. Its store returns errMissing for a missing set, and errDown if it fails.
+func keysConfig(cfg Config, name string, errMissing, errDown error) cache.Config {
 	return cache.Config{
 		Name: name, Max: maxSets, TTL: keysFresh, Negative: retry, Stale: keysStale, Retry: retry, Timeout: timeout,
-		Missing: func(err error) bool { return errors.Is(err, missing) },
-		Down:    func(err error) bool { return errors.Is(err, down) || errors.Is(err, context.DeadlineExceeded) },
+		Missing: func(err error) bool { return errors.Is(err, errMissing) },
+		Down:    func(err error) bool { return errors.Is(err, errDown) || errors.Is(err, context.DeadlineExceeded) },
 		Now:     cfg.Now, Log: cfg.Log,
 	}
 }
@@ -165,9 +165,11 @@ func (v *Verifier) verifyPass(ctx context.Context, token string) (*jwt.Claims, s
 	return registered, own.Pass, nil
 }
 
-// verifySigned verifies a token, returns its registered claims, and decodes the private ones into own. The error wraps
-// jwt.ErrExpired only if the signature, the issuer and the audience are valid.
-func (v *Verifier) verifySigned(ctx context.Context, k kind, token, audience string, own any) (*jwt.Claims, error) {
+// verifySigned verifies a token, returns its registered claims, and decodes its private claims to privateClaims. The
+// error wraps jwt.ErrExpired only if the signature, the issuer and the audience are valid.
+func (v *Verifier) verifySigned(
+	ctx context.Context, k kind, token, audience string, privateClaims any,
+) (*jwt.Claims, error) {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
 		return nil, refusal(err, "the %s is invalid", k.description)
@@ -181,7 +183,7 @@ func (v *Verifier) verifySigned(ctx context.Context, k kind, token, audience str
 		return nil, err
 	}
 	var registered jwt.Claims
-	if err := t.Claims(key, &registered, own); err != nil {
+	if err := t.Claims(key, &registered, privateClaims); err != nil {
 		return nil, refusal(err, "the %s is invalid", k.description)
 	}
 	err = registered.ValidateWithLeeway(jwt.Expected{Issuer: v.cfg.URL, AnyAudience: jwt.Audience{audience},
@@ -203,7 +205,7 @@ func keyIDOf(token string) string {
 	return t.Headers[0].KeyID
 }
 
-// key returns the public key with that id from the sets of kind k. If no cached set has it, key reads the store again.
+// key returns the public key with that id from the sets of kind k. If no cached set has it, the store is read again.
 func (v *Verifier) key(ctx context.Context, k kind, id string) (jose.JSONWebKey, error) {
 	key, ok, err := v.findKey(k, id, func(set string) (*publishedKeys, error) { return v.keys.Get(ctx, set) })
 	if err == nil && !ok {

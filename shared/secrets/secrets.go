@@ -50,8 +50,9 @@ type Store interface {
 	List(ctx context.Context, labels map[string]string) ([]Meta, error)
 	// Create stores a new secret and returns its version, or ErrExists.
 	Create(ctx context.Context, name string, v Value, labels map[string]string) (version string, err error)
-	// Replace replaces the value if its version is old. Otherwise it returns ErrConflict or ErrNotFound. Labels stay.
-	Replace(ctx context.Context, name, old string, v Value) (version string, err error)
+	// Replace replaces the value if its current version equals oldVersion. Otherwise it returns ErrConflict or
+	// ErrNotFound. Labels stay.
+	Replace(ctx context.Context, name, oldVersion string, v Value) (version string, err error)
 	// Delete deletes a secret. In AWS, the value can be recovered for some days. Create can reuse the name at once.
 	Delete(ctx context.Context, name string) error
 }

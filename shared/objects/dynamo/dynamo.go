@@ -190,8 +190,8 @@ func (s *Store) query(ctx context.Context, resource, name, after string, limit i
 	}
 }
 
-// applyNewestWrites adds the newest writes up to rev to found if the query missed them. A watch from rev would not
-// deliver them.
+// applyNewestWrites corrects the result of a query that missed some of the newest writes. A watch that begins after
+// revision rev would not deliver them.
 func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, more bool, prefix, after string,
 	rev uint64) ([]objects.Object, error) {
 	to := "" // the last key of this page, if there are more pages
@@ -230,12 +230,12 @@ func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, m
 // transactions, of which there are few, because each changes the revision item.
 const maxMissedWrites = 4
 
-// newestEvents returns the last event of each object that the maxMissedWrites writes up to revision now changed. It
-// uses BatchGetItem, which sees every completed transaction. It ignores expired entries: no query misses such old
-// writes.
-func (s *Store) newestEvents(ctx context.Context, now uint64) (map[string]objects.Event, error) {
+// newestEvents returns the events of the newest writes, by key. These are the maxMissedWrites writes that end with
+// revision lastRev. Of several writes to one object, it returns the last. It uses BatchGetItem, which sees every
+// completed transaction. It ignores expired entries: no query misses such old writes.
+func (s *Store) newestEvents(ctx context.Context, lastRev uint64) (map[string]objects.Event, error) {
 	var keys []item
-	for rev := now; rev > 0 && now-rev < maxMissedWrites; rev-- {
+	for rev := lastRev; rev > 0 && lastRev-rev < maxMissedWrites; rev-- {
 		keys = append(keys, logKey(rev))
 	}
 	newest := map[string]objects.Event{}

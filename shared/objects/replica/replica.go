@@ -53,7 +53,7 @@ type Replica struct {
 
 	mu       sync.Mutex
 	revision uint64
-	since    time.Time // start of the validation that first read revision
+	since    time.Time // start of the validation that first read this revision
 	purged   int       // how often the memory was cleared
 	asOf     time.Time // wall-clock time; the memory includes all writes that were completed by then
 	objects  *lru.Cache[string, record]
@@ -87,8 +87,8 @@ func New(cfg Config) *Replica {
 }
 
 // AsOf validates the memory if the last validation began more than MaxAge ago, or before the call if fresh is true.
-// The memory includes all writes that were completed at the returned time. With fresh, that is the time of the call or
-// later. AsOf implements cache.Source.
+// The memory includes all writes that were completed at the returned time. If fresh is true, that is the time of the
+// call or later. AsOf implements cache.Source.
 func (r *Replica) AsOf(ctx context.Context, fresh bool) (time.Time, error) {
 	now := r.now()
 	notBefore := now
@@ -185,8 +185,9 @@ func (r *Replica) state() state {
 	return state{r.revision, r.purged, r.now().Sub(r.since) >= settled}
 }
 
-// mayCache reports whether the result of a read that began at state before may be cached. r.mu must be locked.
-func (r *Replica) mayCache(before state) bool { return before.isSettled && before == r.state() }
+// mayCache reports whether the result of a read may be cached. atStart is the state when the read began. r.mu must be
+// locked.
+func (r *Replica) mayCache(atStart state) bool { return atStart.isSettled && atStart == r.state() }
 
 // apply applies e to the memory. r.mu must be locked.
 func (r *Replica) apply(e objects.Event) {
