@@ -132,7 +132,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// begin sets Audit-Id and the headers of sandbox. The returned request has the client's address in its context, and a
+// begin sets Audit-Id and the sandbox headers. The returned request has the client's address in its context, and a
 // body with deadlines.
 func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) (*recorder, *http.Request, *call) {
 	c := newCall(g.cfg.Audit.Begin(r), w.Header())
@@ -194,7 +194,7 @@ func fail(w *recorder, r *http.Request, c *call, err error) {
 	}
 	c.err = status.From(err)
 	if w.code == 0 {
-		refuse(w, r, err, errorWriter(r, c))
+		writeRefusal(w, r, err, errorWriter(r, c))
 	}
 }
 
@@ -206,20 +206,23 @@ func errorWriter(r *http.Request, c *call) func(http.ResponseWriter, error) *sta
 	return status.Write
 }
 
-// maxRefused is the maximum number of bytes that refuse reads of a body.
+// maxRefused is the maximum number of bytes of a refused request's body that the gateway reads.
 const maxRefused = 4 << 20
 
-// refuse writes an error with write. For a request with a body, it also sends "Connection: close". Otherwise net/http
-// would read up to 256 KiB of the body before it sends the response. After the response, refuse reads up to maxRefused
-// bytes: closing a connection with unread bytes resets it, and the client could lose the response.
-func refuse(w *recorder, r *http.Request, err error, write func(http.ResponseWriter, error) *status.Error) {
+// writeRefusal responds with err, in the form of writeError. For a request with a body, it also sends "Connection:
+// close". Otherwise net/http would read up to 256 KiB of the body before it sends the response. After the response,
+// writeRefusal reads up to maxRefused bytes: closing a connection with unread bytes resets it, and the client could
+// lose the response.
+func writeRefusal(
+	w *recorder, r *http.Request, err error, writeError func(http.ResponseWriter, error) *status.Error,
+) {
 	w.deadlines.refuse()
 	if r.ContentLength == 0 {
-		_ = write(w, err)
+		_ = writeError(w, err)
 		return
 	}
 	w.Header().Set("Connection", "close")
-	_ = write(w, err)
+	_ = writeError(w, err)
 	_ = w.deadlines.conn.Flush()
 	_, _ = io.CopyN(io.Discard, r.Body, maxRefused)
 }

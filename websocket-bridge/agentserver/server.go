@@ -334,7 +334,8 @@ func (a *Agents) Prepare(ctx context.Context) {
 	}
 }
 
-// Dial implements cluster.Tunnel. It uses only the path of proxy, since the bridge needs no tunnel port.
+// Dial implements cluster.Tunnel. It connects through an agent of this replica or a tunnel port of Config.Peers. The
+// proxy URL contributes only its path.
 func (a *Agents) Dial(ctx context.Context, cluster, address string, proxy *url.URL,
 	_ func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
 	conn, err := a.dial(ctx, tunnel.DestinationOf(cluster, address, proxy), true)

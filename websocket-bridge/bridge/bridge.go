@@ -132,7 +132,8 @@ func (b *Bridge) runStream(
 		if returned {
 			return
 		}
-		// do panicked, which cuts the response off. Close only counts err: the cause of the stream's end, if it has ended.
+		// The handler panicked, which cuts the response off. Close counts the failure by the cause of the stream's end. If
+		// the stream has not ended, the reason is that the response was cut off.
 		if err = context.Cause(s.Context()); err == nil {
 			err = status.New(status.Aborted, "", "the response was cut off")
 		}

@@ -24,7 +24,7 @@ type Stream struct {
 	started  time.Time
 	session  *time.Timer
 	idle     *time.Timer
-	active   atomic.Int64       // time of the last data, in ns since started
+	active   atomic.Int64       // time of the last data, in ns after the start of the stream
 	in, out  prometheus.Counter // bytes from and to the client
 
 	mu     sync.Mutex
@@ -59,8 +59,8 @@ func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 	return s
 }
 
-// Context ends with the stream. Its cause wraps a *status.Error if the gateway ended the stream. A cause that
-// ends a watch in an orderly manner also matches forward.ErrFinished, so that the response looks complete.
+// Context ends with the stream. Its cause wraps a *status.Error if the gateway ended the stream. After the orderly end
+// of a watch without a websocket, it also matches forward.ErrFinished, so that the response looks complete.
 func (s *Stream) Context() context.Context { return s.ctx }
 
 // finishTime is the maximum duration of an orderly end. After it, Context is cancelled.
@@ -185,8 +185,8 @@ func (s *Stream) setDeadline(set func(time.Time) error) {
 	}
 }
 
-// read counts n bytes from the client. If isActivity, they restart the idle timeout.
-func (s *Stream) read(n int, isActivity bool) {
+// countRead counts n bytes from the client. If isActivity is true, they restart the idle timeout.
+func (s *Stream) countRead(n int, isActivity bool) {
 	if n > 0 {
 		s.in.Add(float64(n))
 		if isActivity {
@@ -195,8 +195,9 @@ func (s *Stream) read(n int, isActivity bool) {
 	}
 }
 
-// wrote counts n bytes to the client. It ends the stream if err is a timeout, which means that the client stalled.
-func (s *Stream) wrote(n int, isActivity bool, err error) {
+// countWritten is like countRead for bytes to the client. If err is a timeout, the client has stalled, and countWritten
+// ends the stream.
+func (s *Stream) countWritten(n int, isActivity bool, err error) {
 	if n > 0 {
 		s.out.Add(float64(n))
 		if isActivity {

@@ -35,7 +35,7 @@ func (in *requestRewriter) object(o map[string]any) error {
 
 func (in *requestRewriter) annotationsOf(metadata map[string]any) error {
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
-		return in.annotations(annotations)
+		return in.rewriteAnnotations(annotations)
 	}
 	return nil
 }
@@ -59,8 +59,9 @@ func (in *requestRewriter) cutCluster(name string) string {
 	return base
 }
 
-// annotations rewrites no merge.LastApplied within another: kubectl writes none, and each level would double the text.
-func (in *requestRewriter) annotations(a map[string]any) error {
+// rewriteAnnotations leaves a merge.LastApplied within another unchanged. kubectl writes none, and each level would
+// double the text.
+func (in *requestRewriter) rewriteAnnotations(a map[string]any) error {
 	if _, ok := a[merge.SourceAnnotation]; ok {
 		delete(a, merge.SourceAnnotation)
 		in.changed = true
