@@ -10,6 +10,17 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
+// TestFleetVersionWarns fails if a client learns nothing of a cluster that cannot report its version.
+func TestFleetVersionWarns(t *testing.T) {
+	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, `{"major":"1"}`), refuse(403, "Forbidden", "not for you"))
+	text, resp := h.DoText("GET", "/fleet/version", nil, "")
+	if got := resp.Header.Get("Warning"); resp.StatusCode != 200 || text != `{"major":"1"}` ||
+		got != `299 clusterpass "cluster \"b\": not for you (left out)"` {
+		t.Errorf("%s %s, warning %s", resp.Status, text, got)
+	}
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/version?strict=true", nil, ""), 403, "members_refused", `cluster "b"`)
+}
+
 // TestFleetLargeDiscovery fails if a member whose compressed discovery is too large breaks discovery of the others.
 func TestFleetLargeDiscovery(t *testing.T) {
 	const list = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`

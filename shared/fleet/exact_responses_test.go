@@ -125,6 +125,28 @@ func TestFleetWatchLaterEvents(t *testing.T) {
 	}
 }
 
+// TestFleetWatchLaterEventsBrokenList fails if a broken list of one cluster ends the watch of the others.
+func TestFleetWatchLaterEventsBrokenList(t *testing.T) {
+	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), _ *http.Request) {
+		flush(podList("5"))
+	}, func(flush func(string), r *http.Request) {
+		flush(podEvent("ADDED", "later", "6"))
+		<-r.Context().Done()
+	}), serveWatch(func(flush func(string), _ *http.Request) {
+		flush(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"40"},"items":[`)
+		panic(http.ErrAbortHandler)
+	}, nil))
+	const watch = "/fleet/api/v1/pods?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"
+	resp := h.Do("GET", watch, nil, "")
+	if got := resp.Header.Get("Warning"); resp.StatusCode != 200 || !strings.Contains(got, `cluster \"b\"`) {
+		t.Fatalf("%s, warning %s", resp.Status, got)
+	}
+	if e := nextEvent(t, bufio.NewReader(resp.Body)); e.Type != "ADDED" || e.Object.Metadata.Name != "later" {
+		t.Errorf("the first event is %+v", e)
+	}
+	gatewaytest.WantStatus(t, h.Do("GET", watch+"&strict=true", nil, ""), 502, "members_failed", `cluster "b"`)
+}
+
 // TestFleetWatchTooLarge fails if a watch goes on without a cluster whose event is too large. It must end with 410.
 func TestFleetWatchTooLarge(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{},

@@ -1,18 +1,18 @@
 // Package fleet answers requests for many clusters as if they were one.
 //
-// Fleet.Do sends a request to the clusters that it covers, with the caller's identity. Do dispatches to the packages
-// below this one:
+// Fleet.Do dispatches each request to the packages below this one:
 //
 //   - request parses the request, and selection decides which clusters it covers.
 //   - list, watch, object, review and discovery answer it.
-//   - members calls clusters, and reads their records and the registries.
+//   - members calls clusters on behalf of the caller, and reads Cluster and ResourceRegistry objects.
 //
 // Invariants:
 //   - A caller without a grant for a cluster neither reaches it nor learns its name.
-//   - A cluster that does not answer causes a Warning or an error. It is never left out silently.
+//   - A cluster that does not answer causes a Warning, an error or, in a review, an evaluationError. Exceptions are a
+//     304 of OpenAPI and a watch that has begun, which calls the cluster again without notice.
 //   - A truncated response of a member never looks complete to the client.
 //   - A response for one caller is never reused for another.
-//   - Members are not trusted. docs/explanation/security.md describes what a malicious member can do.
+//   - Members are not trusted. docs/explanation/security.md, section "A member cluster", has the measures.
 package fleet
 
 import (
@@ -36,7 +36,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// BareWrites selects the writes for which naming a cluster is optional. See object.BareWrites.
+// BareWrites selects the writes that may omit the cluster in a fleet of several. See object.BareWrites.
 type BareWrites = object.BareWrites
 
 // The values of BareWrites.
@@ -51,14 +51,17 @@ type Config struct {
 	Objects      members.Objects
 	Members      *cluster.Members
 	Access       selection.Access
-	Freshness    time.Duration // maximum age of clusters and registries; 0 reads them for every request
-	ControlPlane string        // serves the kinds that no registry covers; "" for none
-	Deadline     time.Duration // for a read in a cluster, or for a list or watch to begin; 0 means 10 s
-	DiscoveryTTL time.Duration // maximum age of discovery and OpenAPI; 0 means 5 s
-	// GracePeriod is how long a read or review waits for other clusters once one response suffices; 0 means 2 s.
+	Freshness    time.Duration // maximum age of clusters and registries while the store is up; 0 caches none
+	ControlPlane string        // name of the cluster that serves kinds without a ResourceRegistry; "" for none
+	Deadline     time.Duration // for a read of a cluster, or for its list or watch to begin; 0 means 10 s
+	// DiscoveryTTL is the maximum age of cached discovery and OpenAPI; 0 means 5 s. OpenAPI v3 documents of group versions
+	// do not expire, since the members' URLs of them change with their content.
+	DiscoveryTTL time.Duration
+	// GracePeriod limits the wait for the other clusters once the object's last known cluster has responded, or a cluster
+	// allows a reviewed action. 0 means 2 s.
 	GracePeriod time.Duration
 	BareWrites  BareWrites       // "" means BareWhole
-	Now         func() time.Time // clock for the expiry of cached reviews and of hung clusters; nil means time.Now
+	Now         func() time.Time // clock for the expiry of cached reviews and remembered timeouts; nil means time.Now
 	Log         *slog.Logger     // nil means slog.Default()
 }
 
@@ -101,9 +104,9 @@ func New(cfg Config) *Fleet {
 // Stats returns the statistics of two caches: "fleet" has the clusters and registries, "kinds" the kinds of resources.
 func (f *Fleet) Stats() map[string]cache.Stats { return f.members.Stats() }
 
-// Do serves r, or returns its Remainder. Errors are *status.Error or, if the client has gone, the context's. Do also
-// returns an error, for the log, if the response is a member's Status. For every other error, nothing was written. Do
-// panics with http.ErrAbortHandler if it cannot complete a response.
+// Do serves r, or returns a Remainder for the gateway to serve. Errors are *status.Error or, if the client has gone,
+// the cause of r's context. Do returns an error for the log after it wrote a member's Status. After any other error,
+// nothing was written. Do panics with http.ErrAbortHandler if it cannot complete a response.
 func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) (*forward.Remainder, error) {
 	d, err := f.newDispatcher(r, c)
 	if err != nil {
@@ -162,7 +165,7 @@ func (f *Fleet) newDispatcher(r *http.Request, c forward.FleetCall) (*dispatcher
 	}, nil
 }
 
-// rawSubresources are the subresources whose response is no object. It is forwarded unchanged.
+// rawSubresources have responses that are no Kubernetes objects. Do returns their requests in Remainder.ToCluster.
 var rawSubresources = map[string]bool{"log": true, "exec": true, "attach": true, "portforward": true, "proxy": true}
 
 func (d *dispatcher) dispatch(w http.ResponseWriter, targets []members.Target) (*forward.Remainder, error) {
@@ -171,7 +174,7 @@ func (d *dispatcher) dispatch(w http.ResponseWriter, targets []members.Target) (
 	case res.Verb == "proxy", res.Subresource != "" && rawSubresources[res.Subresource]:
 		return d.object.Forward(w, targets)
 	case res.Verb == "watch" && res.Name != "" && !strings.Contains(d.req.Route.Path, "/watch/"):
-		// On the path of one object, kube-apiserver ignores the parameter watch.
+		// kube-apiserver ignores the parameter watch in a GET of one object.
 		query := d.req.Query()
 		query.Del("watch")
 		d.object.Request = d.req.WithQuery(query)
@@ -189,7 +192,7 @@ func (d *dispatcher) dispatch(w http.ResponseWriter, targets []members.Target) (
 	case res.Verb == "update", res.Verb == "patch", res.Verb == "delete", res.Verb == "create":
 		return nil, d.object.Write(w, targets)
 	}
-	return nil, status.New(status.NotAllowed, "", "the fleet does not support %s; send the request to one cluster at "+
-		"/clusters/NAME%s",
+	return nil, status.New(status.NotAllowed, "", "the fleet does not support the method %s; send the request to one "+
+		"cluster at /clusters/NAME%s",
 		d.req.Method, d.req.Route.Path)
 }

@@ -202,4 +202,10 @@ func TestFleetHidesClusters(t *testing.T) {
 		!strings.Contains(text, "the control-plane cluster cannot be discovered now") || strings.Contains(text, `"cp`) {
 		t.Errorf("%s %s", resp.Status, text)
 	}
+	// No registry covers this kind, so the control-plane cluster alone serves it.
+	text, resp = h.DoText("GET", "/fleet/api/v1/namespaces/x/secrets", nil, "")
+	if resp.StatusCode != http.StatusForbidden || !strings.Contains(text, "secrets of v1") ||
+		strings.Contains(text, `"cp`) {
+		t.Errorf("%s %s", resp.Status, text)
+	}
 }

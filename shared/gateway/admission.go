@@ -7,26 +7,28 @@ import (
 	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
-// Admission limits concurrent calls. It is safe for concurrent use. Its errors are *status.Error.
+// Admission limits concurrent requests. It is safe for concurrent use. At a limit, it returns a *status.Error.
 type Admission interface {
-	// AdmitCaller counts a call of a user. user is "" for a bearer token that only a member cluster can check. The gateway
-	// calls release when the call ends or becomes a stream, possibly twice.
+	// AdmitCaller acquires a slot of the user or, if user is "", of a bearer token that only a member can check. The
+	// gateway calls release when the request ends or its stream begins, possibly twice.
 	AdmitCaller(user, bearer string) (release func(), err error)
-	// AdmitToCluster counts a call to a member cluster that is no stream. The gateway calls release once.
+	// AdmitToCluster acquires a slot of a member for any request but a stream. Requests that the fleet itself sends to
+	// members need none. The gateway calls release once.
 	AdmitToCluster(cluster string) (release func(), err error)
-	// BeginUnverified counts a call before its body has arrived. A nil UnverifiedCall means that there is no limit.
+	// BeginUnverified acquires a slot for the time in which the request's body arrives. bearer is a token that only the
+	// member can check. A nil UnverifiedCall means that there is no limit.
 	BeginUnverified(source limits.Source, cluster, bearer string) (UnverifiedCall, error)
 }
 
-// UnverifiedCall is a call with a bearer token that only a member cluster can check. It is not safe for concurrent use.
+// UnverifiedCall has the slots of a request whose token only a member can check. It is not safe for concurrent use.
 type UnverifiedCall interface {
-	// IsAccepted reports whether the cluster accepted the token lately.
+	// IsAccepted reports whether the member had recently accepted the token when the request began.
 	IsAccepted() bool
-	// Enter counts the call as one in flight, once its body has arrived.
+	// Enter replaces the slot for the body's arrival with one that is used until End.
 	Enter() error
-	// The observer records the status code of the member's response. It returns no error.
+	// ObserveResponse learns from the member's status code whether it accepts the token. It returns no error.
 	forward.ResponseObserver
-	// End stops counting the call, also if it has become a stream.
+	// End releases all slots when the request or its stream ends.
 	End()
 }
 
@@ -52,9 +54,9 @@ func (g *Gateway) admitCaller(c *call) error {
 	return err
 }
 
-// receive reads the body of a call that only the member can authenticate, before the call counts as one in flight.
+// admitUnverified waits for up to 256 KiB of the body of a request that only the member can authenticate, before Enter.
 // Otherwise a client with a made-up token could occupy a slot by a body that it never sends.
-func (g *Gateway) receive(r *http.Request, c *call) (*http.Request, error) {
+func (g *Gateway) admitUnverified(r *http.Request, c *call) (*http.Request, error) {
 	if c.user != nil {
 		return r, nil // counted by identify
 	}

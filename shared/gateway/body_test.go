@@ -134,7 +134,7 @@ func TestRefusedBodyTimeout(t *testing.T) {
 				w := &recorder{ResponseWriter: c}
 				w.deadlines, r.Body = newDeadlines(c, c, time.Minute)
 				r.ContentLength = -1
-				refuse(w, r, status.New(status.Forbidden, "", "refused"), status.Write)
+				writeRefusal(w, r, status.New(status.Forbidden, "", "refused"), status.Write)
 				if waited := time.Since(start); waited != tt.ends {
 					t.Errorf("the body was read for %s, want %s", waited, tt.ends)
 				}

@@ -14,10 +14,10 @@ import (
 )
 
 // Origins are the origins of web pages that may open websockets and write through a visitor's browser. Pages of the
-// gateway's own host always may.
+// gateway's own origin always may.
 type Origins []string
 
-// Decode implements envconfig.Decoder. Origins are separated by commas and have the form https://host[:port].
+// Decode implements envconfig.Decoder. Origins are separated by commas and have the form scheme://host[:port].
 func (o *Origins) Decode(v string) error {
 	*o = nil
 	for origin := range strings.SplitSeq(v, ",") {
@@ -45,11 +45,11 @@ func (o Origins) protection() *http.CrossOriginProtection {
 // checkOrigin refuses websockets and writes of pages whose origin is not trusted. A browser adds its client certificate
 // to them, so that a page would act with the rights of its visitor.
 //
-// A write with a bearer token passes: a page can add that header only after a preflight, which the gateway refuses.
-// Browsers add credentials of other schemes by themselves.
+// A write with a bearer token passes: a page can set that header only after a CORS preflight, which the gateway never
+// grants. Credentials of other schemes do not pass, because browsers can add them to the requests of any page.
 func (g *Gateway) checkOrigin(r *http.Request) error {
 	origin := r.Header.Get("Origin")
-	if isWebSocket(r.Header) && origin != "" && !slices.Contains(g.cfg.Origins, origin) && !isHost(origin, r.Host) {
+	if isWebSocket(r.Header) && origin != "" && !slices.Contains(g.cfg.Origins, origin) && !isSameHost(origin, r.Host) {
 		return status.New(status.Forbidden, "", "the websocket is refused: it comes from a page of %q; "+
 			"an administrator can add that origin to CLUSTERPASS_WEBSOCKET_ORIGINS", origin)
 	}
@@ -67,7 +67,7 @@ func isWebSocket(h http.Header) bool {
 	return slices.ContainsFunc(h.Values("Upgrade"), func(v string) bool { return strings.EqualFold(v, "websocket") })
 }
 
-func isHost(origin, host string) bool {
+func isSameHost(origin, host string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
 }
@@ -77,12 +77,11 @@ func hasBearerToken(h http.Header) bool {
 	return strings.EqualFold(scheme, "Bearer") && strings.TrimSpace(token) != ""
 }
 
-// isReadOrOptions includes OPTIONS, by which browsers ask for permission. It changes nothing, and needs the rights of a
-// GET.
+// isReadOrOptions reports whether a method changes nothing by definition, so that it is safe to send again.
 func isReadOrOptions(method string) bool { return route.IsRead(method) || method == http.MethodOptions }
 
 // sandbox keeps a browser from running a response as a page of the gateway's origin. A script there could call every
-// cluster with the visitor's certificate. The headers of a member cannot replace these.
+// cluster with the visitor's certificate. Package forward drops these headers of a member's response.
 func sandbox(h http.Header) {
 	maps.Copy(h, sandboxHeader)
 }

@@ -16,19 +16,19 @@ import (
 type call struct {
 	started time.Time
 	request route.Request
-	user    *identity.User // nil if unknown
-	bearer  string         // the token for a cluster of identity passthrough; "" for other clusters
+	user    *identity.User // nil unless the gateway identified the caller
+	bearer  string         // the caller's own token for a passthrough cluster; "" for other clusters
 
 	release    func()         // releases the caller's slot; never nil, and safe to call twice
-	unverified UnverifiedCall // limits a bearer token that only the member can check; nil without a limit
+	unverified UnverifiedCall // slots of a caller whom only the member can identify; nil for others, or without a limit
 
-	forwarded  forward.Call   // the call to the member; a field, to keep the goroutine's stack small while a stream waits
+	forwarded  forward.Call   // a field instead of a variable, to keep the goroutine's stack small while a stream waits
 	audit      *audit.Request // nil without an audit log
 	response   http.Header
 	err        *status.Error
 	ended      *status.Error // why the gateway ended a stream
-	reached    string        // clusters that a fleet request read or changed, separated by commas
-	staleReads uint64        // stale reads of caches before the request; only in a function
+	reached    string        // comma-separated clusters from RecordClusters; only for the fleet
+	staleReads uint64        // Gateway.staleReads when the request began; only in a function
 }
 
 func newCall(q *audit.Request, response http.Header) *call {
@@ -57,7 +57,7 @@ func (c *call) admitToAudit(r *http.Request) error {
 	return c.audit.Admit(r.Context())
 }
 
-// setAuditID replaces any audit ID of the client.
+// setAuditID sets the Audit-Id header of request and response to the ID of the audit event.
 func (c *call) setAuditID(r *http.Request) {
 	if c.audit.ID() == "" {
 		r.Header.Del(audit.IDHeader)
@@ -67,7 +67,7 @@ func (c *call) setAuditID(r *http.Request) {
 	c.response.Set(audit.IDHeader, c.audit.ID())
 }
 
-// responseObserver returns nil for OPTIONS, which a member may serve before it checks the token.
+// responseObserver returns nil for OPTIONS: a member may respond to it without a check of the token.
 func (c *call) responseObserver(method string) forward.ResponseObserver {
 	if c.unverified == nil || method == http.MethodOptions {
 		return nil

@@ -26,9 +26,9 @@ func (g *Gateway) serveCluster(w *recorder, r *http.Request, c *call) error {
 	return g.forward(w, r, &c.forwarded)
 }
 
-// prepareForward decides whether the request may be forwarded, and sets c.forwarded.
+// prepareForward checks whether the request may be forwarded, and sets c.forwarded. Use the returned request.
 func (g *Gateway) prepareForward(w *recorder, r *http.Request, c *call) (*http.Request, error) {
-	m, err := g.admit(r, c)
+	m, err := g.authorizedMember(r, c)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (g *Gateway) prepareForward(w *recorder, r *http.Request, c *call) (*http.R
 	if err := g.cfg.Function.redirectUnserved(w, r, c.request); err != nil {
 		return nil, err
 	}
-	if r, err = g.receive(r, c); err != nil {
+	if r, err = g.admitUnverified(r, c); err != nil {
 		return nil, err
 	}
 	c.forwarded = forward.Call{
@@ -57,7 +57,7 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, fc *forward.Ca
 	if f := g.cfg.Function; f != nil {
 		return f.forward(w, r, fc)
 	}
-	// A credential plugin may wait for a person, so its calls have no deadline for discovery.
+	// A credential plugin may wait until a person signs in, so discovery has no deadline then.
 	if isDiscovery(fc.Route.Path) && route.IsRead(r.Method) && fc.Member.Credential.Plugin == nil {
 		return g.discovery.forward(w, r, fc)
 	}
@@ -76,8 +76,7 @@ func (g *Gateway) recheckStream(r *http.Request, c *call) (_ *http.Request, stop
 	return g.recheck(r, c, func(ctx context.Context) error { return g.checkStream(ctx, c, mode, attrs) })
 }
 
-// checkStream returns an error if a stream would not be admitted now. mode is the cluster's identity mode when the
-// stream began.
+// checkStream returns an error if an open stream must end. mode is the cluster's identity mode when the stream began.
 func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identity, attrs access.Attributes) error {
 	name := c.request.Route.Cluster
 	m, err := g.cfg.Members.Get(ctx, name)
@@ -86,36 +85,36 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identi
 	}
 	if now := m.Cluster.Mode(); now != mode {
 		return status.New(status.Forbidden, name,
-			"the identity mode of cluster %q is %s now instead of %s", name, now, mode)
+			"the stream was ended: the identity mode of cluster %q changed from %s to %s; call again", name, mode, now)
 	}
 	if err := checkServiceProxy(m.Cluster, c.request.Resource); err != nil {
 		return err
 	}
 	if c.user == nil {
-		return nil // the member alone knows the caller
+		return nil // only the member can check the caller's rights
 	}
 	if err := checkCredential(ctx, c.user); err != nil {
 		return err
 	}
 	if mode == v1alpha1.Direct && !m.Cluster.MayDirect(c.user.Name) {
-		return status.New(status.Forbidden, name, "you were removed from spec.directUsers")
+		return status.New(status.Forbidden, name,
+			"the stream was ended: you were removed from spec.directUsers of cluster %q; ask its administrator", name)
 	}
 	return g.authorize(ctx, c.user, attrs)
 }
 
-// admit identifies the caller, authorizes the request, and returns the member. Before the authorization, neither the
-// cluster nor its secret is read, with three exceptions:
-//   - The bearer token of another issuer may be meant for a passthrough cluster. Only the Cluster object is then read
-//     first. The token's sender can learn that the cluster is a passthrough cluster, because the gateway does not
-//     authorize such calls.
-//   - A process whose roles are missing, or older than access.MaxAge, reads the member concurrently with the
-//     authorization.
-//   - For the first token that may be valid at the gateway, a process reads policy and member while it verifies the
+// authorizedMember identifies the caller, authorizes the request, and returns the member. Before the authorization, it
+// reads neither the Cluster object nor the secret, with three exceptions:
+//   - If the only credential is a bearer token of another issuer, it may be for a passthrough cluster. The Cluster
+//     object is then read first. Only the member authorizes the caller of such a cluster. So any client can find out
+//     whether a name belongs to a passthrough cluster.
+//   - If the process has no policy younger than access.MaxAge, it reads policy and member concurrently.
+//   - For its first token that may be valid at the gateway, a process reads policy and member while it verifies the
 //     token. It does so once, so made-up tokens cost one read of each store.
-func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {
+func (g *Gateway) authorizedMember(r *http.Request, c *call) (*cluster.Member, error) {
 	name, token := c.request.Route.Cluster, ""
 	if c.user == nil {
-		token, _ = identity.BearerToken(r) // "" for a malformed one, which identify refuses
+		token, _ = identity.BearerToken(r) // "" for a malformed token, which is never forwarded
 	}
 	isOwn := token != "" && g.isGatewayToken(token)
 	if token != "" && !isOwn && g.cfg.Identity.WithoutBearer(r) == nil {
@@ -154,11 +153,12 @@ func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {
 	return m, nil
 }
 
-// passthroughMember returns nil if the cluster's identity mode is not passthrough.
+// passthroughMember returns the member and sets c.bearer if the identity mode is passthrough. It returns nil for other
+// modes, and for errors that an unidentified client must not see, such as an unknown cluster.
 func (g *Gateway) passthroughMember(r *http.Request, c *call, token string) (*cluster.Member, error) {
 	name := c.request.Route.Cluster
 	var m *cluster.Member
-	mode, err := g.cfg.Members.Mode(r.Context(), name) // reads the object alone, since any client can send a token
+	mode, err := g.cfg.Members.Mode(r.Context(), name) // does not read the secret, since any client can send a token
 	if err == nil && mode == v1alpha1.Passthrough {
 		m, err = g.cfg.Members.Get(r.Context(), name)
 	}
@@ -179,7 +179,8 @@ func refuseImpersonation(name string, h http.Header) error {
 	for header := range h {
 		if forward.HasPrefix(header, "Impersonate-") {
 			return status.New(status.Forbidden, name,
-				"cluster %q is called with your own token only; --as is not forwarded", name)
+				"impersonation is refused: cluster %q receives only your own token, and --as is not forwarded; "+
+					"call without --as", name)
 		}
 	}
 	return nil

@@ -1,11 +1,12 @@
-// Package gateway is the http.Handler that authenticates a caller, authorizes the request, and forwards it.
+// Package gateway has the http.Handler that authenticates a caller, authorizes the request, and forwards it.
 //
 // The [Gateway] dispatches each request to the gateway's own [API], to the [Fleet] or to one member cluster. [Streamer]
-// and [Admission] limit open streams and concurrent calls. In a serverless program, such as AWS Lambda, a [Function]
-// redirects requests that it cannot serve to the bridge.
+// and [Admission] limit open streams and concurrent requests. On AWS Lambda, a [Function] redirects to the bridge what
+// Lambda cannot serve.
 //
 // Invariants:
-//   - The audit log admits a request before it is served or refused. Malformed URLs and health checks skip this.
+//   - With audit.Config.FailClosed, a full audit queue refuses a request before any other check. Malformed URLs and
+//     health checks skip this.
 //   - The origin of a web page is checked before the caller is identified.
 //   - The caller is authorized before the response can depend on whether a cluster exists. Passthrough clusters are an
 //     exception: they authorize their callers themselves.
@@ -35,55 +36,54 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Config contains the parts of a Gateway. Identity, Access and Members are required.
+// Config contains the parts of a Gateway. Identity, Access and Members are required, and all others are optional.
 type Config struct {
 	Identity identity.Chain
-	Tokens   TokenRecognizer
 	Access   *access.Authorizer
 	Members  *cluster.Members
-	// Passes verifies passes, and serves the documents by which others verify them. Optional.
+	// Passes and Tokens recognize bearer tokens for the gateway, which are never forwarded. Passes also serves the OIDC
+	// discovery document and the keys with which others verify passes.
 	Passes *passes.Verifier
-	// API is optional. Without it, a function redirects requests for the API to the bridge, and other programs respond
-	// 404.
-	API API
-	// Fleet is optional, like API.
+	Tokens TokenRecognizer
+	// Without API or Fleet, requests for the missing one get a 404, or in functions a redirect to the bridge.
+	API   API
 	Fleet Fleet
-	// Streams is optional.
-	Streams Streamer
-	// Admission is optional. Without it, concurrent calls have no limit.
+	// Without Streams and Admission, open streams and concurrent requests have no limit.
+	Streams   Streamer
 	Admission Admission
-	// Function is nil outside of functions.
+	// Function is set only in programs on AWS Lambda.
 	Function *Function
-	// Source selects how the sender's address is found. Limits for unidentified callers use it.
+	// Source selects where the client's address is read. Limits for unidentified callers use that address.
 	Source limits.SourceMode
 	// Origins are the web pages that may open websockets and write with the credentials of a browser.
 	Origins Origins
-	// Recheck is the interval at which the caller's rights are checked during a stream. 0 means 10 s.
+	// Recheck is the pause between checks whether an open stream is still allowed. 0 means 10 s.
 	Recheck time.Duration
-	// ClientTimeout is the time in which a client must accept each write of at most 256 KiB of a response. It is also the
-	// time for each 256 KiB of a request's body. 0 means one minute. Streams have other limits.
+	// ClientTimeout limits the wait for each 256 KiB of a request's body. It also limits each write of up to 256 KiB of a
+	// response. 0 means one minute. It does not apply to streams.
 	ClientTimeout time.Duration
-	// DiscoveryTimeout is the time in which a member must begin to answer discovery, outside of functions. 0 means 10 s.
+	// DiscoveryTimeout limits the wait for a member's response headers to reads of /api, /apis and /version. 0 means 10 s.
+	// It does not apply in functions, or to members with a credential plugin.
 	DiscoveryTimeout time.Duration
-	// Log receives one event for each request. nil means slog.Default().
+	// Log receives one event for each request, and another for a panic. nil means slog.Default().
 	Log   *slog.Logger
 	Audit *audit.Log
-	// Caches return the statistics of caches by name. Optional.
+	// Caches return the statistics of caches by name.
 	Caches []func() map[string]cache.Stats
-	// Namespace of the CloudWatch metrics in a function's log. "" means no metrics.
+	// Namespace is that of the CloudWatch metrics in a function's log. "" means no metrics.
 	Namespace string
 }
 
-// Gateway is the http.Handler for every URL that package route parses. It is safe for concurrent use.
+// Gateway implements http.Handler. It is safe for concurrent use.
 type Gateway struct {
 	cfg         Config
 	crossOrigin *http.CrossOriginProtection
 	discovery   *discovery
-	prefetched  atomic.Bool // see admit
+	prefetched  atomic.Bool // see authorizedMember
 	reported    metricCounts
 }
 
-// New returns a Gateway.
+// New returns a Gateway. It panics if Origins are malformed.
 func New(cfg Config) *Gateway {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -102,7 +102,7 @@ func New(cfg Config) *Gateway {
 	}
 }
 
-// Close writes the queued audit events, until ctx ends. No request may follow.
+// Close delivers the queued audit events, until ctx ends, and closes the audit log. No request may follow.
 func (g *Gateway) Close(ctx context.Context) error {
 	if g.cfg.Audit == nil {
 		return nil
@@ -132,7 +132,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// begin returns the request with the address of its sender and with deadlines.
+// begin sets Audit-Id and the sandbox headers. The returned request has the client's address in its context, and a
+// body with deadlines.
 func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) (*recorder, *http.Request, *call) {
 	c := newCall(g.cfg.Audit.Begin(r), w.Header())
 	c.setAuditID(r)
@@ -162,7 +163,7 @@ func (g *Gateway) serve(w *recorder, r *http.Request, c *call) error {
 	}
 }
 
-// accept refuses requests that no caller may send.
+// accept parses the URL and makes the checks that do not depend on the caller.
 func (g *Gateway) accept(r *http.Request, c *call) error {
 	req, err := route.ParseRequest(r.Method, r.RequestURI, r.Header)
 	if err != nil {
@@ -179,26 +180,25 @@ func (g *Gateway) accept(r *http.Request, c *call) error {
 	return g.checkOrigin(r)
 }
 
-// methods are the HTTP methods of kube-apiserver. Others are refused: a TRACE would return the gateway's credential.
+// methods are those of kube-apiserver. Others are refused: a TRACE would return the gateway's credential at the member.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
 	http.MethodOptions,
 }
 
-// fail writes an error, unless the response has begun. If the client went away before, it panics with
-// http.ErrAbortHandler.
+// fail writes an error, or panics with http.ErrAbortHandler if the client is gone. It does neither during a response.
 func fail(w *recorder, r *http.Request, c *call, err error) {
-	err = cmp.Or(w.deadlines.late(), err) // net/http reports a late body as a client that has gone
+	err = cmp.Or(w.deadlines.late(), err) // net/http cancels the context when a body is late
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) && w.code == 0 {
 		panic(http.ErrAbortHandler) // a return would send a response of 200
 	}
 	c.err = status.From(err)
 	if w.code == 0 {
-		refuse(w, r, err, errorWriter(r, c))
+		writeRefusal(w, r, err, errorWriter(r, c))
 	}
 }
 
-// errorWriter returns the function that writes an error in the form that the client shows.
+// errorWriter returns status.WriteText for clients that do not show a metav1.Status to their user.
 func errorWriter(r *http.Request, c *call) func(http.ResponseWriter, error) *status.Error {
 	if readsText(r, c.request.Route.Path) {
 		return status.WriteText
@@ -206,21 +206,23 @@ func errorWriter(r *http.Request, c *call) func(http.ResponseWriter, error) *sta
 	return status.Write
 }
 
-// maxRefused is how many bytes of a refused request's body are read at most. refuse explains why.
+// maxRefused is the maximum number of bytes of a refused request's body that the gateway reads.
 const maxRefused = 4 << 20
 
-// refuse writes an error with write. After a request with a body, it ends the connection. If the connection stayed
-// open, net/http would read up to 256 KiB of the body before the response, however slowly they arrive. Before the end,
-// refuse reads up to maxRefused bytes: closing a connection with unread bytes resets it, and the client would lose the
-// response.
-func refuse(w *recorder, r *http.Request, err error, write func(http.ResponseWriter, error) *status.Error) {
+// writeRefusal responds with err, in the form of writeError. For a request with a body, it also sends "Connection:
+// close". Otherwise net/http would read up to 256 KiB of the body before it sends the response. After the response,
+// writeRefusal reads up to maxRefused bytes: closing a connection with unread bytes resets it, and the client could
+// lose the response.
+func writeRefusal(
+	w *recorder, r *http.Request, err error, writeError func(http.ResponseWriter, error) *status.Error,
+) {
 	w.deadlines.refuse()
 	if r.ContentLength == 0 {
-		_ = write(w, err)
+		_ = writeError(w, err)
 		return
 	}
 	w.Header().Set("Connection", "close")
-	_ = write(w, err)
+	_ = writeError(w, err)
 	_ = w.deadlines.conn.Flush()
 	_, _ = io.CopyN(io.Discard, r.Body, maxRefused)
 }

@@ -8,7 +8,9 @@ import (
 // Log is the part of a Store that reads its log.
 type Log interface {
 	Revision(ctx context.Context) (uint64, error)
-	Watch(ctx context.Context, prefix string, from uint64, each func(Event) error, progress func(rev uint64)) error
+	Watch(
+		ctx context.Context, prefix string, fromRev uint64, onEvent func(Event) error, onProgress func(rev uint64),
+	) error
 }
 
 var errCaughtUp = errors.New("caught up")

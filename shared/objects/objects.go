@@ -1,16 +1,16 @@
-// Package objects stores the gateway's own API objects: clusters, registries, roles, bindings and passes. The
-// sub-packages dir and dynamo implement [Store].
+// Package objects stores the gateway's own API objects, such as clusters, roles and passes. The sub-packages dir and
+// dynamo implement [Store].
 //
-//   - The store has one revision, the resourceVersion of the gateway. Each successful write increases it.
+//   - A store has one revision, which each successful write increases by one. Clients see it as resourceVersion.
 //   - Each write adds an event to a log, which Watch reads. Old events are eventually removed.
 //   - A read sees every write that returned before the read began.
-//   - A Store is safe for concurrent use, also by several processes.
+//   - A Store is safe for concurrent use. Several processes may open the same store.
 package objects
 
 import "context"
 
-// MaxValue is the maximum size of a value in bytes. A log entry also has the old value, and DynamoDB limits it to 400
-// KB.
+// MaxValue is the maximum size of a value in bytes. The log entry of an update contains the new and the old value in
+// one DynamoDB item, of at most 400 KB.
 const MaxValue = 192 << 10
 
 // Object is a value with its key and revisions.
@@ -26,9 +26,9 @@ type Object struct {
 // Page is one page of a list.
 type Page struct {
 	Objects []Object
-	// Revision is the store's at the first page. A Watch from it returns every write that the list does not include.
+	// Revision is the store's revision when the first page was read. A Watch from it misses no later write.
 	Revision uint64
-	// Continue is the token for the next page, or empty. Later pages may include writes after Revision.
+	// Continue is the token for the next page, or empty. Every page may include writes after Revision.
 	Continue string
 	// Remaining is the number of objects after this page, or -1 if unknown.
 	Remaining int64
@@ -44,7 +44,7 @@ const (
 	Deleted EventType = "DELETED"
 )
 
-// Event is one write, and Object the state after it. For Deleted it is the last state with the deletion's revision.
+// Event is one write. Object is the state after it, or for Deleted the last state with the deletion's revision.
 type Event struct {
 	Type   EventType
 	Object Object
@@ -52,20 +52,20 @@ type Event struct {
 	Previous []byte
 }
 
-// Getter is the part of a Store that reads one object.
+// Getter is the part of a Store that reads one object. Get returns ErrNotFound for a missing one.
 type Getter interface {
 	Get(ctx context.Context, key string) (Object, error)
 }
 
 // Lister is the part of a Store that reads many objects.
 type Lister interface {
-	// List returns up to limit objects whose key starts with prefix, sorted by key. 0 means all. cont is "" or Continue of
-	// the previous page. SplitPrefix checks prefix.
+	// List returns up to limit objects whose key starts with prefix, sorted by key. A limit of 0 means all. prefix has at
+	// least a resource and a slash, e.g. "clusters/". cont is empty or Continue of the previous page.
 	List(ctx context.Context, prefix string, limit int, cont string) (Page, error)
 }
 
-// Store stores objects. Every method stops when ctx ends. Except from Watch, errors wrap one of the package's errors or
-// context.Canceled.
+// Store stores objects. Every method stops when ctx ends. Errors wrap one of the package's errors or context.Canceled;
+// Watch may return others. A write that fails with ErrUnavailable or context.Canceled may have succeeded.
 type Store interface {
 	Getter
 	Lister
@@ -75,14 +75,16 @@ type Store interface {
 	Create(ctx context.Context, key string, value []byte) (Object, error)
 	// Update replaces the object if its revision is rev. Otherwise it returns ErrConflict or ErrNotFound.
 	Update(ctx context.Context, key string, value []byte, rev uint64) (Object, error)
-	// Delete deletes the object, with the errors of Update. The result is the last state with the deletion's revision.
+	// Delete deletes the object, with the condition and errors of Update. It returns the Object of the Deleted event.
 	Delete(ctx context.Context, key string, rev uint64) (Object, error)
-	// Watch calls the function each for every write that is newer than revision from and whose key starts with prefix.
-	// The calls are in order of revision. An empty prefix means all objects. Watch returns ctx's error when ctx ends. If
-	// each fails, Watch returns that error unchanged.
+	// Watch calls onEvent, in order of revision, for every write whose revision is greater than fromRev and whose key
+	// starts with prefix. An empty prefix means all objects. Watch calls onProgress, unless nil, after events and every
+	// few seconds. It means that all events up to rev were delivered.
 	//
-	// After ErrCompacted the caller must list again: events above from were removed, or from exceeds the store's revision.
-	// After ErrUnavailable or ErrForbidden it may watch again from its last revision. progress, if not nil, is called
-	// every few seconds with a revision up to which all events were delivered.
-	Watch(ctx context.Context, prefix string, from uint64, each func(Event) error, progress func(rev uint64)) error
+	// If onEvent fails, Watch returns that error unchanged. When ctx ends, its error wraps ctx's. After ErrCompacted, the
+	// caller must list again: events after fromRev were removed, or fromRev exceeds the store's revision. After
+	// ErrUnavailable or ErrForbidden, it may watch again from the last revision that it received.
+	Watch(
+		ctx context.Context, prefix string, fromRev uint64, onEvent func(Event) error, onProgress func(rev uint64),
+	) error
 }

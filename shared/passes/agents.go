@@ -22,34 +22,34 @@ import (
 
 // The audiences of agents' credentials. No caller's token has one of them.
 const (
-	// bootstrapAudience is for the credential that clusterpass cluster join --pull makes. It can be exchanged once, and
-	// cannot connect.
+	// bootstrapAudience is for the credential in the manifest of clusterpass cluster join --pull. It opens no tunnel.
+	// Agents exchange it once, for a credential that does.
 	bootstrapAudience = "clusterpass.io/agent-bootstrap"
-	// agentAudience is for the credentials that agents connect with. Those of earlier versions are not bound to a key.
+	// agentAudience is for credentials that open tunnels. Those of earlier versions are not bound to a key.
 	agentAudience = "clusterpass.io/agent"
 )
 
 const agentCredential = "agent's credential"
 
-// enrolment is an object that allows the agents of a private cluster to connect. Credentials with another uid are
-// refused.
+// enrolment is an object that allows the agents of a private cluster to connect. Their credentials must have its uid.
 type enrolment struct {
 	UID     string    `json:"uid"`
-	Cluster types.UID `json:"cluster"` // the Cluster's uid; a later Cluster of that name has other agents
+	Cluster types.UID `json:"cluster"` // the Cluster's uid; a later Cluster of that name needs a new enrolment
 	Created time.Time `json:"created"`
-	// Generation is the number of exchanges. Generation, KeyThumbprint and Renewed describe the newest credential. They
-	// are zero before the first exchange.
+	// Generation is the number of exchanges, KeyThumbprint the key of the newest credential (RFC 7638), and Renewed the
+	// time of its exchange. They are zero before the first exchange.
 	Generation    uint64    `json:"generation,omitempty"`
 	KeyThumbprint string    `json:"key,omitempty"`
 	Renewed       time.Time `json:"renewed,omitzero"`
-	// Reuse is not nil if a reuse ended all credentials of the enrolment.
+	// Reuse is not nil if a credential was reused, which ended all credentials of the enrolment.
 	Reuse *Reuse `json:"reuse,omitempty"`
 }
 
 // agentClaims are the private claims of an agent's credential. The registered sub is the cluster, and jti the
 // enrolment's uid.
 type agentClaims struct {
-	// Confirmation contains the public key (RFC 7800). It is nil in bootstrap credentials and those of earlier versions.
+	// Confirmation is the key that the credential is bound to (RFC 7800). Bootstrap credentials and those of earlier
+	// versions have none.
 	Confirmation *confirmation `json:"cnf,omitempty"`
 	Generation   uint64        `json:"clusterpass.io/generation,omitempty"`
 }
@@ -58,7 +58,7 @@ type confirmation struct {
 	Key *jose.JSONWebKey `json:"jwk"`
 }
 
-// AgentAuth is the authentication of an agent's request.
+// AgentAuth contains the credential and the proof of an agent's request.
 type AgentAuth struct {
 	Token   string
 	Proof   string         // proves the possession of the key that Token is bound to
@@ -69,7 +69,7 @@ type AgentAuth struct {
 // Agent is an authenticated agent of a private cluster.
 type Agent struct {
 	Cluster string
-	TTL     time.Duration
+	TTL     time.Duration // lifetime of its credential and of the next one
 	// Recheck returns a *status.Error unless the credential is still valid. It checks its expiry, the key that signed it,
 	// its enrolment and its Cluster.
 	Recheck func(ctx context.Context) error
@@ -86,8 +86,8 @@ type Agent struct {
 // AgentCredentialReused of the Cluster.
 func (i *Issuer) EnrolAgent(ctx context.Context, c *clusterv1alpha1.Cluster, ttl time.Duration) (secrets.Value, error) {
 	if ttl < MinTTL || ttl > MaxTTL {
-		return secrets.Value{}, fmt.Errorf("enrol the agents of cluster %q: their credential is for %s; want %s to %s",
-			c.Name, ttl, MinTTL, MaxTTL)
+		return secrets.Value{}, fmt.Errorf("enrol the agents of cluster %q: the lifetime of their credential is %s; "+
+			"want %s to %s", c.Name, ttl, MinTTL, MaxTTL)
 	}
 	e := enrolment{UID: uuid.NewString(), Cluster: c.UID, Created: i.now().UTC().Truncate(time.Second)}
 	token, err := i.signAgentToken(ctx, &Agent{Cluster: c.Name, TTL: ttl, uid: e.UID}, bootstrapAudience, agentClaims{})
@@ -126,14 +126,13 @@ func (i *Issuer) replace(ctx context.Context, key string, value []byte) error {
 	return err
 }
 
-// RevokeAgent ends all credentials of a cluster's agents, or returns objects.ErrNotFound. Every bridge refuses them
-// within MaxAge.
+// RevokeAgent ends all credentials of a cluster's agents. Every bridge refuses them within MaxAge. Without an enrolment
+// it returns objects.ErrNotFound.
 func (i *Issuer) RevokeAgent(ctx context.Context, cluster string) error {
 	return i.remove(ctx, v1alpha1.AgentPrefix+cluster)
 }
 
-// signAgentToken first creates the keys of the tunnel port if they are missing: the gateway needs them to reach the
-// agents.
+// signAgentToken also creates or renews the keys of the tunnel port, which the gateway needs to reach the agents.
 func (i *Issuer) signAgentToken(
 	ctx context.Context, a *Agent, audience string, own agentClaims,
 ) (secrets.Value, error) {
@@ -152,13 +151,14 @@ func (i *Issuer) signAgentToken(
 func (v *Verifier) Agent(ctx context.Context, cluster string, p AgentAuth) (*Agent, error) {
 	if v.cfg.URL == "" {
 		return nil, refusal(nil,
-			"this gateway accepts no agents: its own URL is not configured; its administrator sets CLUSTERPASS_URL")
+			"this gateway accepts no agents: its own URL is not configured; have its administrator set CLUSTERPASS_URL")
 	}
 	audience := agentAudience
 	if hasAudience(p.Token, bootstrapAudience) {
+		// This is no ReusedError: until they are upgraded, agents of earlier versions connect with the new manifest's.
 		if p.Use != possession.Renew {
-			return nil, refusal(nil, "the bootstrap credential of cluster %q can only be exchanged; upgrade its agents",
-				cluster)
+			return nil, refusal(nil, "the bootstrap credential of cluster %q opens no tunnel: agents must exchange it first; "+
+				"upgrade its agents", cluster)
 		}
 		audience = bootstrapAudience
 	}
@@ -206,7 +206,7 @@ func rejoinHint(cluster string) string {
 	return "have the cluster join again: clusterpass cluster join --pull --replace " + cluster
 }
 
-// hasAudience does not verify the token.
+// hasAudience reports whether a token claims an audience. It verifies nothing.
 func hasAudience(token, audience string) bool {
 	var c jwt.Claims
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})

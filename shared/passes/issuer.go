@@ -22,15 +22,15 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Issuer issues and revokes passes. It does not authorize its caller. It is safe for concurrent use.
+// Issuer issues and revokes passes and agents' credentials, and manages the keys that sign them. It does not check the
+// rights of its caller. It is safe for concurrent use.
 type Issuer struct {
 	Objects objects.Store
 	Secrets secrets.Store
-	// URL is the issuer of all tokens and the audience of passes.
-	URL    string
-	CA     *pki.CA          // signs certificates; nil if this gateway issues none
-	Signer Signer           // signs tokens of passes; nil means the keys of the secret store
-	Now    func() time.Time // nil means time.Now
+	URL     string           // the gateway's URL: issuer of all tokens, and audience of passes
+	CA      *pki.CA          // signs certificates; nil if this Issuer creates none
+	Signer  Signer           // signs tokens of passes; nil means the keys of the secret store
+	Now     func() time.Time // nil means time.Now
 }
 
 // Issued is a new pass with its credential, which is not stored.
@@ -46,7 +46,7 @@ var verbs = []string{v1alpha1.Any, "get", "create", "update", "patch", "delete"}
 
 // FieldError is an invalid field of a pass.
 type FieldError struct {
-	Field, Value string // Value is "" for a missing list
+	Field, Value string // Value is "" if a required list is empty; strings are quoted
 	Problem      string
 }
 
@@ -79,7 +79,7 @@ func Default(s *v1alpha1.PassSpec, maxTTL time.Duration) {
 	}
 }
 
-// Validate returns a *FieldError for the first invalid field of a pass.
+// Validate returns a *FieldError if a field of the pass is invalid.
 func Validate(p *v1alpha1.Pass, maxTTL time.Duration) error {
 	s := &p.Spec
 	if problems := validation.IsDNS1123Subdomain(p.Name); len(problems) > 0 {
@@ -124,8 +124,8 @@ func Validate(p *v1alpha1.Pass, maxTTL time.Duration) error {
 	return nil
 }
 
-// Create returns the credential of p, and stores a copy of p with its uid and expiry. It returns objects.ErrExists if
-// there is a pass with that name.
+// Create stores a copy of p with defaults, a uid and an expiry, and returns it with its credential. The error wraps
+// objects.ErrExists if there is a pass with that name.
 func (i *Issuer) Create(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) {
 	p = p.DeepCopy()
 	Default(&p.Spec, MaxTTL)
@@ -175,7 +175,7 @@ func certificateURI(p *v1alpha1.Pass) *url.URL {
 	return &url.URL{Scheme: "clusterpass", Host: "pass", Path: "/" + p.Name + "/" + string(p.UID)}
 }
 
-// claims are the private claims of a pass's token. All other data is in the pass's object.
+// claims are the private claims of a pass's token. Groups, clusters and verbs are only in the pass's object.
 type claims struct {
 	Pass string `json:"clusterpass.io/pass"` // the object's name; jti is its uid
 }
@@ -205,13 +205,13 @@ func (i *Issuer) List(ctx context.Context) ([]v1alpha1.Pass, error) {
 	return out, nil
 }
 
-// Revoke revokes a pass, or returns objects.ErrNotFound. Every gateway refuses it within MaxAge.
+// Revoke deletes a pass, or returns objects.ErrNotFound. Every program of the gateway refuses the pass within MaxAge.
 func (i *Issuer) Revoke(ctx context.Context, name string) error {
 	return i.remove(ctx, v1alpha1.PassPrefix+name)
 }
 
-// remove deletes an object, and retries if the object is updated meanwhile. It never deletes a later object with the
-// key, which has another uid.
+// remove deletes an object, and retries if the object is updated meanwhile. If the object was replaced by one with
+// another uid, remove keeps that one, and the error wraps objects.ErrConflict.
 func (i *Issuer) remove(ctx context.Context, key string) error {
 	var first string
 	for n := range attempts {
@@ -233,8 +233,8 @@ func (i *Issuer) remove(ctx context.Context, key string) error {
 	return fmt.Errorf("delete %s: %w", key, objects.ErrConflict)
 }
 
-// uidOf returns the uid, which a pass has in its metadata and an enrolment at the top. It returns "" for an unreadable
-// object, which can still be removed.
+// uidOf returns the metadata.uid of a pass, or the uid of an enrolment. It returns "" for an object that cannot be
+// decoded, so that remove can still delete it.
 func uidOf(value []byte) string {
 	var o struct {
 		UID      string `json:"uid"`
@@ -247,9 +247,9 @@ func uidOf(value []byte) string {
 }
 
 const (
-	pruneInterval = time.Hour
-	pruneAfter    = 24 * time.Hour
-	prunePage     = 100
+	maintenanceInterval = time.Hour
+	pruneAfter          = 24 * time.Hour
+	prunePage           = 100
 )
 
 // Prune deletes passes that expired more than 24 hours ago.
@@ -277,19 +277,18 @@ func (i *Issuer) Prune(ctx context.Context) error {
 	}
 }
 
-// Maintain calls PublishAll and Prune immediately and then every hour, until ctx ends. It passes their errors to
-// failed.
-func (i *Issuer) Maintain(ctx context.Context, failed func(error)) {
+// Maintain calls PublishAll and Prune immediately and then every hour, until ctx ends. It calls onError for each error.
+func (i *Issuer) Maintain(ctx context.Context, onError func(error)) {
 	for {
 		for _, do := range []func(context.Context) error{i.PublishAll, i.Prune} {
 			if err := do(ctx); err != nil && ctx.Err() == nil {
-				failed(err)
+				onError(err)
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pruneInterval):
+		case <-time.After(maintenanceInterval):
 		}
 	}
 }

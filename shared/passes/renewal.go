@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// overlap is how long a credential still connects after its renewal. An agent may have read it just before another
-	// agent of the cluster renewed it.
+	// overlap is how long a credential still connects after its renewal. An agent may have read the shared credential
+	// just before another agent of the cluster renewed it.
 	overlap = time.Minute
-	// renewalPause is the minimum interval between two renewals. It limits the writes that an agent causes.
+	// renewalPause is the minimum interval between two renewals of one cluster. It limits writes to the object store.
 	renewalPause = 10 * time.Second
 )
 
@@ -33,7 +33,7 @@ type Reuse struct {
 	From string    `json:"from"` // source addresses, separated by commas
 }
 
-// ReusedError is the error for an agent's credential that an agent, or the owner of a copy, has exchanged before.
+// ReusedError is the error for an agent's credential that was exchanged before: a copy of it exists.
 type ReusedError struct{ Agent *Agent }
 
 func (e *ReusedError) Error() string {
@@ -53,9 +53,9 @@ func (e *enrolment) checkNotEnded(cluster string) error {
 		e.Reuse.Time.UTC().Format(time.RFC3339), rejoinHint(cluster))
 }
 
-// checkNewest returns an error that wraps a *ReusedError if the credential was replaced. It accepts the previous one
-// until overlap after the renewal, and generations newer than the cached enrolment. It also accepts credentials of
-// earlier versions, which have no generation.
+// checkNewest returns an error that wraps a *ReusedError if the credential was replaced. During the overlap after a
+// renewal, it also accepts the previous one. It accepts generations newer than the cached enrolment, and credentials
+// of earlier versions, which have no generation.
 func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	value, err := v.records.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
 	if err != nil {
@@ -77,7 +77,7 @@ func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 }
 
 // RenewAgent exchanges an agent's credential for the next one, which is bound to the key of a PKCS#10 request. Until
-// the next renewal, an agent may repeat an exchange with the same request. Its errors are *status.Error. If one wraps a
+// the next renewal, agents may repeat an exchange with the same key. Its errors are *status.Error. If one wraps a
 // *ReusedError, the caller must call EndAgents.
 func (i *Issuer) RenewAgent(ctx context.Context, a *Agent, request string) (secrets.Value, error) {
 	public, err := possession.ParseRequest(request, a.Cluster)
@@ -108,7 +108,7 @@ func invalidRequest(cluster string, err error) *status.Error {
 	return status.New(status.BadRequest, cluster, "the request for a credential cannot be used: %w", err)
 }
 
-// renew records the next credential of a, and returns its generation.
+// renew records the next credential of a, and returns its generation. A repeated exchange changes nothing.
 func (e *enrolment) renew(a *Agent, thumbprint string, now time.Time) (generation uint64, changed bool, err error) {
 	isNewest := a.generation == e.Generation && a.keyThumbprint == e.KeyThumbprint
 	isAhead := a.generation > e.Generation // the store was restored from a backup
@@ -130,7 +130,7 @@ func (e *enrolment) renew(a *Agent, thumbprint string, now time.Time) (generatio
 var errEnrolmentGone = errors.New("the enrolment is gone")
 
 // EndAgents ends all credentials of the agent's cluster after a reuse, and sets the condition AgentCredentialReused.
-// Every bridge refuses them within MaxAge. EndAgents does nothing if the cluster has joined again since.
+// Every bridge refuses them within MaxAge. EndAgents does nothing if they have ended already.
 func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 	err := i.editEnrolment(ctx, a, func(*enrolment) (bool, error) { return false, nil })
 	if isRefusal(err) {
@@ -142,7 +142,7 @@ func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 		err = i.setCondition(ctx, a.Cluster, &metav1.Condition{
 			Type: clusterv1alpha1.AgentCredentialReused, Status: metav1.ConditionTrue, Reason: "CopyUsed",
 			LastTransitionTime: metav1.NewTime(r.Time).Rfc3339Copy(),
-			Message: fmt.Sprintf("at %s a copy of the %s was used from %s; its agents are cut off; %s",
+			Message: fmt.Sprintf("at %s a copy of the %s was used from %s; its agents are disconnected; %s",
 				r.Time.UTC().Format(time.RFC3339), agentCredential, r.From, rejoinHint(a.Cluster)),
 		})
 	}
@@ -167,8 +167,9 @@ func isRefusal(err error) bool {
 	return errors.As(err, &e) && e.Reason == status.Unauthenticated
 }
 
-// editEnrolment stores the enrolment of an agent's credential if edit reports a change. It may call edit several times.
-// If the enrolment is gone, the error wraps errEnrolmentGone. Its own errors are *status.Error.
+// editEnrolment calls edit for the enrolment of an agent's credential, and stores it if changed is true. After a
+// conflict it calls edit again. If the enrolment was deleted or replaced, the error wraps errEnrolmentGone. Errors of
+// editEnrolment itself are *status.Error.
 func (i *Issuer) editEnrolment(ctx context.Context, a *Agent, edit func(*enrolment) (changed bool, err error)) error {
 	for range attempts {
 		o, err := i.Objects.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)

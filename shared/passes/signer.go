@@ -20,21 +20,21 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Signer signs passes with a key that never leaves its service, such as AWS KMS. It is safe for concurrent use.
+// Signer signs tokens of passes with a key that never leaves a service such as AWS KMS. It is safe for concurrent use.
 type Signer interface {
-	// Public returns the key's name, such as an ARN, and its public half, on P-256. The error wraps ErrNotSigner if this
-	// program may not use the key.
+	// Public returns the name of the key, such as an ARN, and its public key on P-256. The error wraps ErrNotSigner if
+	// this program may not use the key.
 	Public(ctx context.Context) (name string, key *ecdsa.PublicKey, err error)
-	// Sign returns the signature of a SHA-256 digest, in ASN.1 DER. Its errors are as those of Public.
+	// Sign returns the signature of a SHA-256 digest, in ASN.1 DER. Its errors are like those of Public.
 	Sign(ctx context.Context, digest []byte) ([]byte, error)
 }
 
-// ErrNotSigner means that only other programs may use the key that signs passes.
+// ErrNotSigner means that passes are signed by a Signer's key that this program does not know or may not use.
 var ErrNotSigner = errors.New("this program does not sign passes")
 
-const signatureHalf = 32
+const signatureHalf = 32 // bytes
 
-// remoteKey is a jose.OpaqueSigner for one token, because it contains the context.
+// remoteKey implements jose.OpaqueSigner by a Signer. It signs one token only, because it contains a context.
 type remoteKey struct {
 	ctx    context.Context //nolint:containedctx // jose.OpaqueSigner has none
 	signer Signer
@@ -45,7 +45,7 @@ func (r *remoteKey) Public() *jose.JSONWebKey { return &r.key }
 
 func (r *remoteKey) Algs() []jose.SignatureAlgorithm { return []jose.SignatureAlgorithm{jose.ES256} }
 
-// SignPayload converts the signature from DER to the format of JOSE: the two numbers, one after the other.
+// SignPayload converts the Signer's signature from DER to the format of JOSE, which is R followed by S.
 func (r *remoteKey) SignPayload(payload []byte, _ jose.SignatureAlgorithm) ([]byte, error) {
 	digest := sha256.Sum256(payload)
 	der, err := r.signer.Sign(r.ctx, digest[:])
@@ -74,8 +74,7 @@ func publicJWK(key *ecdsa.PublicKey) (jose.JSONWebKey, error) {
 	return k, err
 }
 
-// signToken sets the claims iss and nbf, and signs the token. It first publishes the signing key. If that
-// is in the secret store and the newest key there is too old, signToken also adds one.
+// signToken sets the claims iss and nbf, and signs the token with the signing key of its kind.
 func (i *Issuer) signToken(ctx context.Context, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
 	if i.URL == "" {
 		return secrets.Value{}, errors.New("create a token: its issuer, the gateway's URL, is not configured; " +
@@ -83,13 +82,14 @@ func (i *Issuer) signToken(ctx context.Context, k kind, registered jwt.Claims, o
 	}
 	key, err := i.key(ctx, k.signedBy)
 	if err != nil {
-		return secrets.Value{}, fmt.Errorf("the key that signs a %s: %w", k.description, err)
+		return secrets.Value{}, fmt.Errorf("the key that signs the %s: %w", k.description, err)
 	}
 	registered.Issuer, registered.NotBefore = i.URL, registered.IssuedAt
 	return serialize(key, k, registered, own)
 }
 
-// key returns the key that signs: a *remoteKey or a jose.JSONWebKey.
+// key returns the signing key of a set: a *remoteKey or a jose.JSONWebKey. It publishes the set first, so that
+// verifiers can read the key. For keys in the secret store it also calls keySet.renew.
 func (i *Issuer) key(ctx context.Context, set string) (any, error) {
 	if set == PassKeys && i.Signer != nil {
 		return i.publishSignerKey(ctx)
@@ -111,7 +111,7 @@ func serialize(key any, k kind, registered jwt.Claims, own any) (secrets.Value, 
 	return secrets.NewValue([]byte(token)), err
 }
 
-// publishSignerKey publishes and returns the Signer's key, and retires all other keys of passes.
+// publishSignerKey publishes and returns the Signer's key. It retires all other keys of PassKeys: they only verify.
 func (i *Issuer) publishSignerKey(ctx context.Context) (*remoteKey, error) {
 	name, public, err := i.Signer.Public(ctx)
 	if err != nil {
@@ -124,7 +124,7 @@ func (i *Issuer) publishSignerKey(ctx context.Context) (*remoteKey, error) {
 	now := i.now().UTC()
 	err = i.republish(ctx, PassKeys, func(p *publishedKeys) (bool, error) {
 		changed := false
-		if p.Signer == "" { // keys of the secret store have signed until now
+		if p.Signer == "" { // keys of the secret store have signed until now, and must still verify
 			keys, _, err := readKeys(ctx, i.Secrets, PassKeys)
 			if err != nil {
 				return false, err
@@ -136,7 +136,8 @@ func (i *Issuer) publishSignerKey(ctx context.Context) (*remoteKey, error) {
 	return &remoteKey{ctx, i.Signer, key}, err
 }
 
-// renewKeys publishes and returns the keys of a set's secret, after keySet.renew.
+// renewKeys calls keySet.renew for the secret of a set, publishes the public keys, and returns the set. The error wraps
+// ErrNotSigner if a Signer's key signs.
 func (i *Issuer) renewKeys(ctx context.Context, set string) (keys *keySet, err error) {
 	now := i.now()
 	err = i.republish(ctx, set, func(p *publishedKeys) (bool, error) {
@@ -153,10 +154,10 @@ func (i *Issuer) renewKeys(ctx context.Context, set string) (keys *keySet, err e
 	return keys, err
 }
 
-// publishSecretKeys publishes the keys of a set's secret, and creates none. Without a secret it publishes an empty set
-// if always is true.
-func (i *Issuer) publishSecretKeys(ctx context.Context, set string, always bool) error {
-	if !always {
+// publishSecretKeys publishes the public keys of a set's secret, unless a Signer's key signs. Without a secret, it
+// publishes an empty set if allowEmpty is true.
+func (i *Issuer) publishSecretKeys(ctx context.Context, set string, allowEmpty bool) error {
+	if !allowEmpty {
 		if _, version, err := readKeys(ctx, i.Secrets, set); err != nil || version == "" {
 			return err
 		}
@@ -173,12 +174,11 @@ func (i *Issuer) publishSecretKeys(ctx context.Context, set string, always bool)
 	})
 }
 
-// Publish publishes the keys that verify passes. Programs that sign passes call it when they start, because earlier
-// versions stored keys in the secret store only.
+// Publish publishes the keys that verify passes. Programs that sign passes call it when they start: until keys are
+// published, requests with a pass get 503.
 func (i *Issuer) Publish(ctx context.Context) error {
 	if i.Signer != nil {
-		// A program that may not use the Signer's key publishes the secret store's keys, unless a Signer's key is published
-		// already.
+		// A program that may not use the Signer's key publishes the keys of the secret store instead.
 		if _, err := i.publishSignerKey(ctx); !errors.Is(err, ErrNotSigner) {
 			return err
 		}
@@ -186,8 +186,8 @@ func (i *Issuer) Publish(ctx context.Context) error {
 	return i.publishSecretKeys(ctx, PassKeys, true)
 }
 
-// PublishAll publishes the keys of all sets. If a cluster has agents, it also renews the sets AgentKeys and TunnelKeys,
-// so that verifiers read a new key before it signs.
+// PublishAll publishes the keys of all sets. If a cluster has agents, it also calls keySet.renew for AgentKeys and
+// TunnelKeys: old keys are replaced even if no agent's credential is signed.
 func (i *Issuer) PublishAll(ctx context.Context) error {
 	enrolled, err := i.Objects.List(ctx, v1alpha1.AgentPrefix, 1, "")
 	errs := []error{i.Publish(ctx), err}
@@ -202,9 +202,9 @@ func (i *Issuer) PublishAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// RotateKey creates a new key for passes, unless a Signer signs them, and for AgentKeys and TunnelKeys if they exist.
-// Earlier tokens stay valid, unless discard is true. With a Signer, discard must be true, and passes that the Signer's
-// key signed stay valid. Without a Signer, the new key signs passes even if a Signer did before.
+// RotateKey adds a key to AgentKeys and TunnelKeys if they exist, and to PassKeys unless there is a Signer. The new key
+// signs passes even if a former Signer's key did. Earlier tokens stay valid, unless discard is true. With a Signer,
+// discard must be true, and passes that the Signer's key signed stay valid.
 func (i *Issuer) RotateKey(ctx context.Context, discard bool) error {
 	if i.Signer != nil && !discard {
 		return errors.New("rotate keys: a key in KMS signs passes; create another one there, and name it in " +

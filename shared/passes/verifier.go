@@ -26,38 +26,38 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Only callers with a credential can add entries to the caches.
 const (
-	maxRecords = 10_000
+	maxRecords = 10_000 // only credentials with a valid signature add entries
 	maxSets    = 3
-	// keysFresh is the maximum time that a discarded key verifies, unless the store is down.
+	// keysFresh is how long cached public keys are used before they are read again.
 	keysFresh = 20 * time.Second
-	// tunnelFresh is the maximum time that a discarded key signs for the tunnel port. The cache may expire entries a
-	// tenth earlier. At 35 s, a process still reads the secret store at most twice a minute.
+	// tunnelFresh is the same for the private keys of the tunnel port. The cache shortens it by up to a tenth. While the
+	// secret store is up, a process reads these keys at most twice a minute.
 	tunnelFresh = 35 * time.Second
-	// keysStale is how long cached keys are used while their store is down.
+	// keysStale is the maximum age of cached keys while their store is down.
 	keysStale = time.Hour
-	// retry is the minimum interval between reads for a stale cache entry, and between reads for unknown key ids.
+	// retry is the minimum interval between reads for a stale entry, a missing key set or an unknown key id. It is also
+	// the minimum Retry-After of errors.
 	retry   = 2 * time.Second
-	timeout = 5 * time.Second
+	timeout = 5 * time.Second // of one read
 )
 
-// RemoteFresh is Config.Fresh for a store on another machine.
+// RemoteFresh is the usual Config.Fresh for a store behind a network.
 const RemoteFresh = 3 * time.Second
 
-// Config configures a Verifier. Only the two ends of the tunnel port need Secrets.
+// Config configures a Verifier. Only TunnelToken, TunnelCertificate and Prepare need Secrets.
 type Config struct {
 	Objects objects.Getter
 	Secrets secrets.Getter
 	// URL is the URL of the gateway. With "" no tokens of passes or agents are accepted.
 	URL string
-	// Fresh is how long a cached pass is used before it is read again. With 0 every request reads the store.
+	// Fresh is how long a cached object is used before it is read again. With 0 every check reads the store.
 	Fresh time.Duration
 	Log   *slog.Logger     // nil means slog.Default()
 	Now   func() time.Time // nil means time.Now
 }
 
-// Verifier authenticates callers by passes, and checks certificates for revocation. It is safe for concurrent use.
+// Verifier verifies the credentials that the gateway issues. It is safe for concurrent use.
 type Verifier struct {
 	cfg     Config
 	records *cache.Cache[[]byte] // by key of the object store; nil for a missing object
@@ -78,7 +78,7 @@ func NewVerifier(cfg Config) *Verifier {
 	v.records = cache.New(cache.Config{
 		Name: "passes", Max: maxRecords, TTL: cfg.Fresh, Stale: MaxAge, Retry: retry, Timeout: timeout,
 		Source: cache.SourceOf(cfg.Objects),
-		// A missing object is cached as a value: a certificate without a revocation must stay valid while the store is down.
+		// A missing object is cached as nil: a certificate without a revocation must stay valid while the store is down.
 		Missing: func(error) bool { return false },
 		Down: func(err error) bool {
 			return errors.Is(err, objects.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
@@ -112,12 +112,12 @@ func NewVerifier(cfg Config) *Verifier {
 	return v
 }
 
-// keysConfig configures a cache of key sets. missing and down are the errors of its store.
-func keysConfig(cfg Config, name string, missing, down error) cache.Config {
+// keysConfig configures a cache of key sets. Its store returns errMissing for a missing set, and errDown if it fails.
+func keysConfig(cfg Config, name string, errMissing, errDown error) cache.Config {
 	return cache.Config{
 		Name: name, Max: maxSets, TTL: keysFresh, Negative: retry, Stale: keysStale, Retry: retry, Timeout: timeout,
-		Missing: func(err error) bool { return errors.Is(err, missing) },
-		Down:    func(err error) bool { return errors.Is(err, down) || errors.Is(err, context.DeadlineExceeded) },
+		Missing: func(err error) bool { return errors.Is(err, errMissing) },
+		Down:    func(err error) bool { return errors.Is(err, errDown) || errors.Is(err, context.DeadlineExceeded) },
 		Now:     cfg.Now, Log: cfg.Log,
 	}
 }
@@ -133,7 +133,7 @@ const Method = "pass"
 // Method implements identity.TokenAuthenticator.
 func (*Verifier) Method() string { return Method }
 
-// IsPass reports whether a token claims the gateway as its issuer. It verifies nothing.
+// IsPass reports whether a token claims the gateway as its issuer, as agents' credentials also do. It verifies nothing.
 func (v *Verifier) IsPass(token string) bool {
 	issuer, ok := identity.UnverifiedIssuer(token)
 	return ok && v.cfg.URL != "" && issuer == v.cfg.URL
@@ -165,9 +165,11 @@ func (v *Verifier) verifyPass(ctx context.Context, token string) (*jwt.Claims, s
 	return registered, own.Pass, nil
 }
 
-// verifySigned returns the registered claims of a token, and decodes the private claims into own. The error wraps
-// jwt.ErrExpired only if the token is otherwise valid.
-func (v *Verifier) verifySigned(ctx context.Context, k kind, token, audience string, own any) (*jwt.Claims, error) {
+// verifySigned verifies a token, returns its registered claims, and decodes its private claims to privateClaims. The
+// error wraps jwt.ErrExpired only if the signature, the issuer and the audience are valid.
+func (v *Verifier) verifySigned(
+	ctx context.Context, k kind, token, audience string, privateClaims any,
+) (*jwt.Claims, error) {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
 		return nil, refusal(err, "the %s is invalid", k.description)
@@ -181,7 +183,7 @@ func (v *Verifier) verifySigned(ctx context.Context, k kind, token, audience str
 		return nil, err
 	}
 	var registered jwt.Claims
-	if err := t.Claims(key, &registered, own); err != nil {
+	if err := t.Claims(key, &registered, privateClaims); err != nil {
 		return nil, refusal(err, "the %s is invalid", k.description)
 	}
 	err = registered.ValidateWithLeeway(jwt.Expected{Issuer: v.cfg.URL, AnyAudience: jwt.Audience{audience},
@@ -203,7 +205,7 @@ func keyIDOf(token string) string {
 	return t.Headers[0].KeyID
 }
 
-// key returns a public key that verifies tokens of kind k. For an unknown id it reads the store again.
+// key returns the public key with that id from the sets of kind k. If no cached set has it, the store is read again.
 func (v *Verifier) key(ctx context.Context, k kind, id string) (jose.JSONWebKey, error) {
 	key, ok, err := v.findKey(k, id, func(set string) (*publishedKeys, error) { return v.keys.Get(ctx, set) })
 	if err == nil && !ok {
@@ -218,8 +220,8 @@ func (v *Verifier) key(ctx context.Context, k kind, id string) (jose.JSONWebKey,
 	return key, err
 }
 
-// findKey searches the key sets of a kind. A set that was never published has no keys. If no set was published, findKey
-// returns an error, because the token may be valid.
+// findKey searches the key sets of a kind, and skips unpublished ones. If none is published, the error is
+// StoreUnavailable and not Unauthenticated, because the token may be valid.
 func (v *Verifier) findKey(
 	k kind, id string, get func(set string) (*publishedKeys, error),
 ) (key jose.JSONWebKey, ok bool, err error) {
@@ -278,7 +280,7 @@ func (v *Verifier) pass(ctx context.Context, name, uid string) (*v1alpha1.Pass, 
 		return nil, refusal(nil, "the pass %q was revoked", name)
 	}
 	if err := json.Unmarshal(value, p); err != nil {
-		return nil, refusal(err, "the pass %q cannot be read", name)
+		return nil, refusal(err, "the pass %q is invalid: its object cannot be decoded; get a new one", name)
 	}
 	switch {
 	case p.DeletionTimestamp != nil: // a finalizer may keep the object
@@ -286,15 +288,15 @@ func (v *Verifier) pass(ctx context.Context, name, uid string) (*v1alpha1.Pass, 
 	case string(p.UID) != uid:
 		return nil, refusal(nil, "the pass %q was revoked; there is another one of that name", name)
 	case p.Spec.User == "":
-		return nil, refusal(nil, "the pass %q has no user", name)
+		return nil, refusal(nil, "the pass %q is invalid: its object has no user; get a new one", name)
 	case !v.cfg.Now().Before(p.Status.ExpirationTimestamp.Add(clockSkew)):
 		return nil, refusal(nil, "the pass %q has expired; get a new one", name)
 	}
 	return p, nil
 }
 
-// Certificate rejects a revoked client certificate, and one whose pass is no longer valid. It sets u.Recheck, and
-// replaces *u by the user of the pass if there is one. It implements identity.X509.Inspect.
+// Certificate rejects client certificates that are revoked, or whose pass is no longer valid. It sets u.Recheck. If the
+// certificate belongs to a pass, *u becomes the user of the pass. It implements identity.X509.Inspect.
 func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, u *identity.User) error {
 	serial := Serial(leaf)
 	u.Recheck = func(ctx context.Context) error { return v.checkRevocation(ctx, serial) }
@@ -349,7 +351,7 @@ func (v *Verifier) checkRevocation(ctx context.Context, serial string) error {
 	return nil
 }
 
-// Serial returns a certificate's serial number in hexadecimal, which is the name of its revocation.
+// Serial returns a certificate's serial number in hexadecimal. The Revocation object of the certificate has this name.
 func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
 
 func refusal(err error, format string, args ...any) *status.Error {

@@ -1,7 +1,7 @@
 // Package secrets stores credentials and signing keys. The sub-packages dir and awssecrets implement [Store].
 //
-//   - Each write creates a new version. Of several calls that replace one version, one succeeds.
-//   - A Store is safe for concurrent use, also by several processes.
+//   - Each write creates a new version. Of several calls that replace the same version, at most one succeeds.
+//   - A Store is safe for concurrent use. Several processes may open the same store.
 //   - A Value prints as "[hidden]" and never appears in an error. See docs/explanation/security.md.
 package secrets
 
@@ -21,7 +21,7 @@ type Meta struct {
 	Updated time.Time
 }
 
-// Has reports whether m has all of labels, with the same values.
+// Has reports whether m has every label in labels, with the same value.
 func (m Meta) Has(labels map[string]string) bool {
 	for k, want := range labels {
 		if got, ok := m.Labels[k]; !ok || got != want {
@@ -31,27 +31,28 @@ func (m Meta) Has(labels map[string]string) bool {
 	return true
 }
 
-// Secret is one version of a named value.
+// Secret is one version of a secret.
 type Secret struct {
 	Meta
 	Value Value
 }
 
-// Getter is the part of a Store that reads one secret.
+// Getter is the part of a Store that reads one secret. Get returns the current version without its labels.
 type Getter interface {
-	// Get returns the current version, without its labels.
 	Get(ctx context.Context, name string) (*Secret, error)
 }
 
-// Store stores secrets. Every method stops when ctx ends. Errors wrap one of the package's errors or context.Canceled.
+// Store stores secrets. Methods stop when ctx ends, but Delete may first complete the deletion. Errors wrap one of the
+// package's errors or context.Canceled. A write that fails with ErrUnavailable or context.Canceled may have succeeded.
 type Store interface {
 	Getter
-	// List returns the secrets with all of labels, sorted by name. It may miss recent writes, and is slow.
+	// List returns the secrets with all of labels, sorted by name. It is slow, and may miss writes of the last minutes.
 	List(ctx context.Context, labels map[string]string) ([]Meta, error)
 	// Create stores a new secret and returns its version, or ErrExists.
 	Create(ctx context.Context, name string, v Value, labels map[string]string) (version string, err error)
-	// Replace replaces the value of version old, or returns ErrConflict if another version is current.
-	Replace(ctx context.Context, name, old string, v Value) (version string, err error)
-	// Delete deletes a secret. An administrator may be able to recover it. Create can reuse the name at once.
+	// Replace replaces the value if its current version equals oldVersion. Otherwise it returns ErrConflict or
+	// ErrNotFound. Labels stay.
+	Replace(ctx context.Context, name, oldVersion string, v Value) (version string, err error)
+	// Delete deletes a secret. In AWS, the value can be recovered for some days. Create can reuse the name at once.
 	Delete(ctx context.Context, name string) error
 }

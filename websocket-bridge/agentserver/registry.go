@@ -20,16 +20,15 @@ import (
 )
 
 const (
-	// A Deployment has two agents, and more while it is updated.
+	// maxPerCluster limits the agents of one cluster. Their Deployment has two, and more while it is updated.
 	maxPerCluster = 16
-	// maxStreams is for one session. An agent with sessions at eight bridges then stays within the memory limit of its
-	// manifest.
+	// maxStreams limits the connections of one session. With eight replicas, an agent stays within its memory limit.
 	maxStreams = 1024
 	// openTimeout is the deadline of one attempt to connect through an agent or a peer, and of one request to an agent.
 	openTimeout = 5 * time.Second
 )
 
-// registry contains the sessions of all agents. It is safe for concurrent use.
+// registry contains the tunnels of agents to this replica, one session for each. It is safe for concurrent use.
 type registry struct {
 	max int // maximum number of sessions
 
@@ -43,16 +42,16 @@ type registry struct {
 type session struct {
 	cluster, agent string
 	mux            *mux.Session
+	opening        *http.Request // the request that opened the tunnel
 	streams        atomic.Int64
 	credential     atomic.Pointer[passes.Agent] // last verified by the bridge
 }
 
-// maxResponse is the maximum size in bytes of an agent's response, and of its headers.
+// maxResponse is the maximum size in bytes of the body of an agent's response, and also of its headers.
 const maxResponse = 16 << 10
 
-// call sends a request to the agent and returns the response's body. It fails after openTimeout, or if the body has
-// more than maxResponse bytes. The stream gets ctx's deadline too, because closing a stream does not interrupt a
-// pending Read.
+// call sends a request to the agent and returns the response's body. It fails after openTimeout, for a status code
+// other than 2xx, and if the body has more than maxResponse bytes.
 func (s *session) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -67,7 +66,7 @@ func (s *session) call(ctx context.Context, method, path string, body []byte) ([
 			DialContext: func(context.Context, string, string) (net.Conn, error) {
 				conn, err := s.mux.Open()
 				if err == nil {
-					end, _ := ctx.Deadline()
+					end, _ := ctx.Deadline() // closing conn would not interrupt a pending Read
 					err = conn.SetDeadline(end)
 				}
 				return conn, err
@@ -93,7 +92,7 @@ func (s *session) call(ctx context.Context, method, path string, body []byte) ([
 	return data, nil
 }
 
-// add replaces the agent's former session. An agent that connects again has lost it.
+// add adds s. It closes the agent's former session, which an agent that connects again has lost.
 func (r *registry) add(s *session) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,7 +117,7 @@ func (r *registry) checkCapacity(cluster, agent string) error {
 }
 
 // sessionToReplace returns the agent's current session or nil. It returns an error if another session would exceed a
-// limit. r.mu must be locked.
+// limit, or if r is closed. r.mu must be locked.
 func (r *registry) sessionToReplace(cluster, agent string) (before *session, err error) {
 	if r.closed {
 		return nil, status.New(status.Draining, cluster, "this bridge is shutting down; connect to another one")
@@ -167,6 +166,7 @@ func (r *registry) removeLocked(s *session) {
 	}
 }
 
+// sessionsOf returns the sessions of a cluster, those with the fewest connections first.
 func (r *registry) sessionsOf(cluster string) []*session {
 	r.mu.Lock()
 	out := slices.Clone(r.byCluster[cluster])
@@ -234,7 +234,7 @@ func (r *registry) openThrough(ctx context.Context, s *session, target tunnel.De
 		err  error
 	}
 	result := make(chan opened, 1)
-	go func() { // opening a stream waits for the tunnel without a deadline of its own
+	go func() { // Open ignores ctx
 		conn, err := s.mux.Open()
 		if err == nil {
 			if err = tunnel.Connect(ctx, conn, target, http.Header{}); err != nil {
@@ -251,7 +251,7 @@ func (r *registry) openThrough(ctx context.Context, s *session, target tunnel.De
 		}
 		return &counted{o.conn, done}, nil
 	case <-ctx.Done():
-		go func() { // ends when the tunnel does, at the latest
+		go func() { // ends with the session at the latest
 			if o := <-result; o.err == nil {
 				_ = o.conn.Close()
 			}
@@ -261,7 +261,7 @@ func (r *registry) openThrough(ctx context.Context, s *session, target tunnel.De
 	}
 }
 
-// counted is a stream that is counted until it is closed.
+// counted is a connection that counts towards maxStreams until Close.
 type counted struct {
 	net.Conn
 	done func()

@@ -38,10 +38,11 @@ func (a *Agents) sendRenewal(w http.ResponseWriter, r *http.Request, agent *pass
 }
 
 // alarm handles errors of passes.ReusedError: it ends all credentials of the cluster's agents, and records the event.
-func (a *Agents) alarm(r *http.Request, err error) {
+// It reports whether err is such an error. r is the request with the credential, or the one that opened the tunnel.
+func (a *Agents) alarm(r *http.Request, err error) bool {
 	var reused *passes.ReusedError
 	if !errors.As(err, &reused) {
-		return
+		return false
 	}
 	agent, from := reused.Agent, strings.Join(audit.Sources(r), ", ")
 	a.reuses.Inc()
@@ -60,4 +61,5 @@ func (a *Agents) alarm(r *http.Request, err error) {
 		a.cfg.Log.Error("the credentials of a cluster's agents cannot be ended now",
 			"cluster", agent.Cluster, "error", err.Error())
 	}
+	return true
 }

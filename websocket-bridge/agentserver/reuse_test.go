@@ -264,6 +264,31 @@ func TestOldGenerationIsDetectedAtConnect(t *testing.T) {
 	r.connects(t, 0)
 }
 
+// TestReplacedCredentialIsDetectedInTunnel: a thief whose tunnel is open could go on unnoticed after the agents have
+// renewed the credential.
+func TestReplacedCredentialIsDetectedInTunnel(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	events := &waittest.Buffer{}
+	r.RecordTo(audit.New(audit.Config{To: events}))
+	first := w.enrol("prod", time.Hour)
+	thief := w.agent("prod", first, w.front.address())
+	r.connects(t, 1)
+	w.front.remove(r.front.Listener.Addr().String()) // the thief cannot connect again
+	w.Clock.Advance(30 * time.Minute)
+	second := w.exchange("prod", first)
+	w.Clock.Advance(16 * time.Minute) // the bridge asks for a newer credential in the last quarter
+	waittest.Until(t, "the Cluster has the condition", func() bool { return w.reused("prod") != nil })
+	waittest.Until(t, "the thief's tunnel is closed", func() bool { return thief.Links() == 0 })
+	if c := w.reused("prod"); !strings.Contains(c.Message, "127.0.0.1") {
+		t.Errorf("the condition is %+v", c)
+	}
+	if metrictest.Value(t, r.metrics, reuses) == 0 || !strings.Contains(events.String(), `"clusterpass:agent:prod"`) {
+		t.Errorf("the alarm is incomplete; audit: %s", events.String())
+	}
+	w.refusedDial("prod", second, r)
+}
+
 // TestCrashWhileRenewingLosesNothing: an agent that restarts at the wrong moment must not be locked out or reported as
 // a thief.
 func TestCrashWhileRenewingLosesNothing(t *testing.T) {

@@ -67,6 +67,9 @@ func (a *Agents) renew(ctx context.Context, s *session) {
 	if err != nil {
 		a.cfg.Log.Debug("an agent has no newer credential", "cluster", s.cluster, "error", err.Error())
 	}
+	if a.alarm(s.opening, err) {
+		_ = s.mux.Close() // a handshake with this credential would be refused, too
+	}
 }
 
 func (a *Agents) fetchCredential(ctx context.Context, s *session) (passes.AgentAuth, error) {

@@ -1,14 +1,15 @@
 // Package agentserver is the bridge's side of private clusters: the endpoint for agents, and the tunnel port for other
-// parts of the gateway. See docs/guide/private-clusters.md.
+// parts of the gateway. docs/explanation/agent-credentials.md explains how credentials are renewed.
 //
 // Invariants:
 //   - An agent's credential is valid for one cluster, and never as a caller's. Callers' credentials are never valid for
 //     agents.
-//   - Every Config.Recheck, the bridge checks each agent's credential, and closes the tunnel unless it is valid. The
-//     check uses enrolments and clusters that are at most passes.MaxAge old.
-//   - An agent proves possession of its credential's key. The use of a replaced credential ends all credentials of the
-//     cluster's agents. Exceptions are connections within a minute of the renewal, connections with credentials of
-//     earlier versions, and repeated renewals with the same key.
+//   - Every Config.Recheck, the bridge checks each agent's credential, with objects that are at most passes.MaxAge old.
+//     It closes the tunnel if the credential is invalid or cannot be checked.
+//   - An agent proves that it has its credential's key. Only bootstrap credentials and those of earlier versions have
+//     none. The use of a replaced credential ends all credentials of the cluster's agents, also within an open tunnel.
+//     Exceptions are connections within a minute of the renewal or by earlier versions, and repeated renewals with the
+//     same key. A bootstrap credential that connects is only refused: agents of earlier versions try that.
 //   - The tunnel port requires a token of the gateway for one cluster, valid for a minute.
 //   - API requests in a tunnel are TLS between the component that dialed and the member's API server. Agents cannot
 //     decrypt them. A bridge cannot decrypt connections that it carries for other components.
@@ -45,12 +46,12 @@ import (
 
 // Config configures Agents.
 type Config struct {
-	Issuer *passes.Issuer   // renews agents' credentials
-	Keys   *passes.Verifier // verifies agents and parts of the gateway
-	Peers  Peers            // all replicas of the bridge, including this one; empty for one replica
+	Issuer *passes.Issuer   // renews agents' credentials, and ends them if a copy was used
+	Keys   *passes.Verifier // verifies agents' credentials, and tokens at the tunnel port
+	Peers  Peers            // tunnel ports of all replicas, including this one; empty for one replica
 	// Lookup returns the addresses of a host. nil means net.DefaultResolver.LookupHost.
 	Lookup  func(ctx context.Context, host string) ([]string, error)
-	Max     int           // maximum number of agents; 0 means 5000
+	Max     int           // maximum number of agents of this replica; 0 means 5000
 	Recheck time.Duration // interval at which agents' credentials are checked; 0 means 10 s
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -149,7 +150,7 @@ func (a *Agents) countReplicas(ctx context.Context) {
 	}
 }
 
-// Drain announces to the agents that this replica is shutting down, so that they connect to another one first.
+// Drain announces to the agents that this replica is shutting down. They connect to others before their tunnels end.
 func (a *Agents) Drain(ctx context.Context) {
 	a.mu.Lock()
 	a.draining = true
@@ -210,7 +211,7 @@ func (a *Agents) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// serveAgent returns false if the request is for no agent's path.
+// serveAgent serves a request to a path for agents, and returns false for any other path.
 func (a *Agents) serveAgent(w http.ResponseWriter, r *http.Request) bool {
 	cluster, tail, ok := route.ParseAgent(r.URL.EscapedPath())
 	if !ok {
@@ -228,13 +229,13 @@ func (a *Agents) serveAgent(w http.ResponseWriter, r *http.Request) bool {
 }
 
 const (
-	// writeTimeout is how long a client may leave a response unread. bodyTimeout is how long it may keep the connection
-	// open after its body was refused. A websocket has its own limits.
+	// writeTimeout is the time to write a response, which a client may delay by not reading it. bodyTimeout is the time to
+	// read the rest of a refused body. A websocket has its own deadlines.
 	writeTimeout = time.Minute
 	bodyTimeout  = 5 * time.Second
 )
 
-// setDeadlines stops clients from occupying a connection without sending or reading. Agents' requests have no body.
+// setDeadlines limits how long a client may occupy the connection. It refuses a request with a body: agents send none.
 func setDeadlines(w http.ResponseWriter, r *http.Request, cluster string) error {
 	if r.ContentLength == 0 {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
@@ -245,11 +246,11 @@ func setDeadlines(w http.ResponseWriter, r *http.Request, cluster string) error 
 		"the request has a body: agents of cluster %q send none; send the request without it", cluster)
 }
 
-// closeAfterResponse closes the connection even if the client neither sends nor reads.
+// closeAfterResponse makes the server close the connection, even if the client neither sends nor reads.
 func closeAfterResponse(w http.ResponseWriter) {
 	c := http.NewResponseController(w) // errors are ignored: some writers support no deadlines and need none
 	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
-	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout)) // the server reads the refused body for a while
+	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout)) // the server still reads a part of the refused body
 	w.Header().Set("Connection", "close")
 }
 
@@ -257,7 +258,7 @@ func (a *Agents) serve(w http.ResponseWriter, r *http.Request, cluster, tail str
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
 		return status.New(status.Unauthenticated, "",
-			"the request has no bearer token: only agents may connect here; use the credential of the cluster")
+			"the request has no bearer token: only agents may connect here; use the credential of the cluster's agents")
 	}
 	renews := tail == route.AgentCredential && r.Method == http.MethodPost
 	p := passes.AgentAuth{Token: token, Proof: r.Header.Get(possession.ProofHeader), Use: possession.Connect}
@@ -290,7 +291,7 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.A
 	}
 	if strings.Contains(r.Header.Get(HaveHeader), a.id) && a.registry.has(agent.Cluster, id.String()) {
 		w.Header().Set(ReplicaHeader, a.id)
-		w.WriteHeader(http.StatusConflict) // no error: the load balancer chose a replica that the agent already has
+		w.WriteHeader(http.StatusConflict) // not an error: the agent is connected to this replica
 		return nil
 	}
 	now := a.announcement()
@@ -298,7 +299,7 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.A
 		return status.New(status.Draining, agent.Cluster, "this bridge is shutting down; connect to another one")
 	}
 	if err := a.registry.checkCapacity(agent.Cluster, id.String()); err != nil {
-		return err // before the upgrade, so that the agent waits; after a cut it would retry at once
+		return err // agents back off after a failed handshake, but not after a lost tunnel
 	}
 	ws, err := a.upgrader.Upgrade(w, r, http.Header{ReplicaHeader: {a.id}, ReplicasHeader: {strconv.Itoa(now.Replicas)}})
 	if err != nil {
@@ -309,7 +310,7 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.A
 		return nil //nolint:nilerr // the agent is gone
 	}
 	defer func() { _ = mux.Close() }()
-	s := &session{cluster: agent.Cluster, agent: id.String(), mux: mux}
+	s := &session{cluster: agent.Cluster, agent: id.String(), mux: mux, opening: r}
 	s.credential.Store(agent)
 	log := a.cfg.Log.With("cluster", s.cluster, "agent", s.agent)
 	if err := a.registry.add(s); err != nil {
@@ -326,14 +327,15 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.A
 	return nil
 }
 
-// Prepare implements cluster.Tunnel for the bridge itself. Only connections to peers need keys.
+// Prepare implements cluster.Tunnel. Only connections to peers need keys.
 func (a *Agents) Prepare(ctx context.Context) {
 	if len(a.cfg.Peers) > 0 {
 		a.hops.Prepare(ctx)
 	}
 }
 
-// Dial implements cluster.Tunnel for the bridge itself.
+// Dial implements cluster.Tunnel. It connects through an agent of this replica or a tunnel port of Config.Peers. The
+// proxy URL contributes only its path.
 func (a *Agents) Dial(ctx context.Context, cluster, address string, proxy *url.URL,
 	_ func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
 	conn, err := a.dial(ctx, tunnel.DestinationOf(cluster, address, proxy), true)
@@ -347,13 +349,13 @@ func (a *Agents) Dial(ctx context.Context, cluster, address string, proxy *url.U
 // dialTimeout limits one connection attempt, including all agents and peers.
 const dialTimeout = 20 * time.Second
 
-// dial connects through an agent of this replica or, if hop is set, through a peer.
-func (a *Agents) dial(ctx context.Context, target tunnel.Destination, hop bool) (net.Conn, error) {
+// dial connects through an agent of this replica. If that fails and mayHop is set, it connects through a peer.
+func (a *Agents) dial(ctx context.Context, target tunnel.Destination, mayHop bool) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, err := a.registry.open(ctx, target)
 	result := "here"
-	if err != nil && hop && ctx.Err() == nil {
+	if err != nil && mayHop && ctx.Err() == nil {
 		if other, herr := a.hop(ctx, target); herr == nil || errors.Is(err, tunnel.ErrNone) {
 			result, conn, err = "peer", other, herr
 		}
@@ -369,8 +371,7 @@ func (a *Agents) dial(ctx context.Context, target tunnel.Destination, hop bool) 
 	return conn, err
 }
 
-// hop tries the peers with race. A peer without an agent of the cluster fails at once. One of the peers may be this
-// replica.
+// hop connects through one of the peers, including this replica. Those without an agent of the cluster fail at once.
 func (a *Agents) hop(ctx context.Context, target tunnel.Destination) (net.Conn, error) {
 	peers := a.cfg.Peers.addresses(ctx, a.cfg.Lookup)
 	conn, errs := race(ctx, len(peers), func(ctx context.Context, i int) (net.Conn, error) {
@@ -408,8 +409,8 @@ func explain(ctx context.Context, cluster string, err error) error {
 	case errors.Is(err, tunnel.ErrNone):
 		return &status.Error{Reason: status.Unreachable, Cluster: cluster, Err: err,
 			Message: fmt.Sprintf(
-				"cluster %q is private, and none of its agents is connected; inspect them with: kubectl -n clusterpass-system "+
-					"get pods", cluster)}
+				"cluster %q is private, and none of its agents is connected; inspect them there with: "+
+					"kubectl -n clusterpass-system get pods", cluster)}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &status.Error{Reason: status.Timeout, Cluster: cluster, Err: err,
 			Message: fmt.Sprintf("cluster %q is private, and none of its agents answers in time; try again", cluster)}

@@ -22,8 +22,8 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// Bridge serves streams and drains them. It implements gateway.Streamer and gateway.Admission. It is safe for
-// concurrent use.
+// Bridge serves streams and limits concurrent requests. Serve drains both. It implements gateway.Streamer and
+// gateway.Admission. It is safe for concurrent use.
 type Bridge struct {
 	Metrics *prometheus.Registry
 
@@ -71,7 +71,7 @@ func (b *Bridge) RegisterAuditMetrics(gw *gateway.Gateway) {
 	}, func() float64 { return float64(gw.AuditStats().Waiting) }))
 }
 
-// Metrics that are also sent to CloudWatch.
+// Names of metrics that CloudWatch receives, too.
 const (
 	auditLost    = "clusterpass_audit_events_lost_total"
 	auditRefused = "clusterpass_audit_refused_total"
@@ -110,7 +110,7 @@ func (b *Bridge) ServeWatch(w http.ResponseWriter, r *http.Request, user string,
 		protocol := text.Protocol
 		if !text.IsRequested(r) {
 			offered := websocket.Subprotocols(r)
-			if len(offered) > 1 { // like kube-apiserver
+			if len(offered) > 1 { // kube-apiserver refuses them, too
 				return status.New(status.BadRequest, "", "the watch was refused: the request offers %d websocket protocols; "+
 					"offer one or none", len(offered))
 			}
@@ -132,9 +132,10 @@ func (b *Bridge) runStream(
 		if returned {
 			return
 		}
-		// A panic of do cuts the response off. If the stream has ended already, the reason is the cause of its end.
+		// The handler panicked, which cuts the response off. Close counts the failure by the cause of the stream's end. If
+		// the stream has not ended, the reason is that the response was cut off.
 		if err = context.Cause(s.Context()); err == nil {
-			err = status.New(status.Aborted, "", "the answer broke off")
+			err = status.New(status.Aborted, "", "the response was cut off")
 		}
 		_ = s.Close(err)
 	}()
@@ -147,18 +148,18 @@ func (b *Bridge) runStream(
 
 // Drain configures how a bridge shuts down.
 type Drain struct {
-	Delay   time.Duration // how long requests are accepted while the bridge is not ready
-	Timeout time.Duration // time from the start of the drain until all connections are closed
+	Delay   time.Duration // how long requests are accepted after /readyz and /healthz began to fail
+	Timeout time.Duration // maximum duration of the drain, including Delay
 	// WaitForTunnels blocks until the tunnel port has no connections, or ctx ends. Optional.
 	WaitForTunnels func(ctx context.Context)
 }
 
-// Serve calls serve, which must serve srv. It returns the error of serve. If ctx ends first, the bridge drains:
-//   - It stops being ready. After drain.Delay it closes its listener.
-//   - It ends watches, so that clients resume elsewhere. Other streams may continue until drain.Timeout is near.
-//   - It closes the remaining connections, and returns the error of closing them.
+// Serve runs serve, such as srv.ListenAndServe, and returns its error. If ctx ends first, Serve drains the bridge:
+//   - /readyz and /healthz fail. After drain.Delay, srv closes its listener.
+//   - Watches end, so that clients resume elsewhere. Other streams may continue until shortly before drain.Timeout.
+//   - At drain.Timeout, Serve closes the connections of other requests, and returns the error of closing them.
 func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error, drain Drain) error {
-	// Streams outlive ctx during the drain.
+	// Requests continue after ctx has ended.
 	callsCtx, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	srv.BaseContext = func(net.Listener) context.Context { return callsCtx }
@@ -173,7 +174,7 @@ func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error
 	drainCtx, cancel := context.WithTimeout(callsCtx, drain.Timeout)
 	defer cancel()
 	// Streams other than watches end before drainCtx, which leaves time for their close frames.
-	sessionsCtx, cancel := context.WithTimeout(callsCtx, drain.Timeout-min(drain.Timeout/4, 5*time.Second))
+	streamsCtx, cancel := context.WithTimeout(callsCtx, drain.Timeout-min(drain.Timeout/4, 5*time.Second))
 	defer cancel()
 	select {
 	case err := <-failed:
@@ -182,13 +183,13 @@ func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error
 	}
 	drained := make(chan struct{})
 	srv.RegisterOnShutdown(func() { // called after the listener is closed
-		b.streams.Drain(drainCtx, sessionsCtx)
+		b.streams.Drain(drainCtx, streamsCtx)
 		close(drained)
 	})
 	err := srv.Shutdown(drainCtx)
 	<-drained // Shutdown ignores hijacked connections
 	if drain.WaitForTunnels != nil {
-		drain.WaitForTunnels(sessionsCtx)
+		drain.WaitForTunnels(streamsCtx)
 	}
 	if err != nil {
 		cut()

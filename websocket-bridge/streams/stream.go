@@ -14,23 +14,23 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Stream is one open request. Its methods are safe for concurrent use.
+// Stream is an open request without a known end, such as a watch. Its methods are safe for concurrent use.
 type Stream struct {
 	registry *Registry
 	info     Info
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
-	leave    func() bool // stops watching the request's own context
+	detach   func() bool // keeps the end of the request's context from ending the stream
 	started  time.Time
 	session  *time.Timer
 	idle     *time.Timer
-	active   atomic.Int64       // time of the last data, in ns since started
+	active   atomic.Int64       // time of the last data, in ns after the start of the stream
 	in, out  prometheus.Counter // bytes from and to the client
 
 	mu     sync.Mutex
 	ended  *status.Error           // first reason for which the stream was ended; nil if there was none
-	finish func(why *status.Error) // ends it without a cut; nil if that is impossible
-	// client sets the write deadline of the client's connection. It is nil after a hijack and after Close.
+	finish func(why *status.Error) // ends the response in an orderly manner; nil if only a cut can end it
+	// client sets the write deadline of the client. It is nil before setClient, after a hijack and after Close.
 	client func(time.Time) error
 	closed bool
 }
@@ -38,8 +38,8 @@ type Stream struct {
 func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 	s := &Stream{registry: r, info: info, started: time.Now()}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	s.leave = context.AfterFunc(ctx, func() {
-		// The client receives the reason if the request was ended for one, e.g. revoked access.
+	s.detach = context.AfterFunc(ctx, func() {
+		// A *status.Error, e.g. for revoked access, ends the response in an orderly manner. Else the client is gone.
 		var why *status.Error
 		if cause := context.Cause(ctx); errors.As(cause, &why) {
 			s.End(why)
@@ -59,14 +59,14 @@ func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 	return s
 }
 
-// Context ends with the stream. Its cause wraps a *status.Error if the gateway ended the stream. It also matches
-// forward.ErrFinished if the response is complete.
+// Context ends with the stream. Its cause wraps a *status.Error if the gateway ended the stream. After the orderly end
+// of a watch without a websocket, it also matches forward.ErrFinished, so that the response looks complete.
 func (s *Stream) Context() context.Context { return s.ctx }
 
-// finishTime is the deadline for an orderly end of a stream. Then it is cut.
+// finishTime is the maximum duration of an orderly end. After it, Context is cancelled.
 const finishTime = 5 * time.Second
 
-// End ends the stream for a reason. It calls the function set by onEnd, or cancels the stream at once if there is none.
+// End ends the stream by the function from onEnd, and cancels Context after finishTime, or at once without a function.
 func (s *Stream) End(why *status.Error) {
 	s.mu.Lock()
 	if s.ended != nil || s.closed {
@@ -85,8 +85,8 @@ func (s *Stream) End(why *status.Error) {
 	finish(why)
 }
 
-// onEnd sets the function that ends the stream in an orderly manner. fn must not block, and must cause the stream to be
-// cancelled.
+// onEnd sets the function with which End ends the response in an orderly manner. If the stream is ending already, onEnd
+// calls fn itself. fn must cause Context to be cancelled.
 func (s *Stream) onEnd(fn func(why *status.Error)) {
 	s.mu.Lock()
 	s.finish = fn
@@ -97,7 +97,7 @@ func (s *Stream) onEnd(fn func(why *status.Error)) {
 	}
 }
 
-// Close ends the accounting of the stream. It returns the reason for which the stream was ended, and otherwise err.
+// Close removes the stream from its registry. It returns the reason for which the stream was ended, and otherwise err.
 func (s *Stream) Close(err error) error {
 	s.mu.Lock()
 	why := s.ended
@@ -107,7 +107,7 @@ func (s *Stream) Close(err error) error {
 		s.client = nil
 	}
 	s.mu.Unlock()
-	s.leave()
+	s.detach()
 	s.cancel(context.Canceled)
 	for _, t := range []*time.Timer{s.session, s.idle} {
 		if t != nil {
@@ -130,7 +130,7 @@ func (s *Stream) Close(err error) error {
 	return err
 }
 
-// setClient ensures that a client that does not read cannot delay the end of the stream.
+// setClient sets the write deadline, and shortens it when the stream ends: an unread response must not delay the end.
 func (s *Stream) setClient(deadline func(time.Time) error) {
 	s.mu.Lock()
 	s.client = deadline
@@ -174,19 +174,19 @@ func (s *Stream) deadline(set func(time.Time) error) {
 	s.setDeadline(set)
 }
 
-// setDeadline sets a deadline for the client, which is short once the stream is ending. s.mu must be locked.
+// setDeadline sets a write deadline: StallTimeout, or at most finishTime if the stream is ending. s.mu must be locked.
 func (s *Stream) setDeadline(set func(time.Time) error) {
 	d := s.registry.cfg.StallTimeout
 	if (s.ended != nil || s.ctx.Err() != nil) && (d == 0 || d > finishTime) {
 		d = finishTime
 	}
 	if d > 0 {
-		_ = set(time.Now().Add(d)) // a connection that refuses a deadline fails soon
+		_ = set(time.Now().Add(d)) // an error means that the connection is closed, so that the next write fails
 	}
 }
 
-// read counts n bytes from the client. isActivity starts the idle timeout anew.
-func (s *Stream) read(n int, isActivity bool) {
+// countRead counts n bytes from the client. If isActivity is true, they restart the idle timeout.
+func (s *Stream) countRead(n int, isActivity bool) {
 	if n > 0 {
 		s.in.Add(float64(n))
 		if isActivity {
@@ -195,8 +195,9 @@ func (s *Stream) read(n int, isActivity bool) {
 	}
 }
 
-// wrote counts n bytes to the client, and ends the stream if the client stalled.
-func (s *Stream) wrote(n int, isActivity bool, err error) {
+// countWritten is like countRead for bytes to the client. If err is a timeout, the client has stalled, and countWritten
+// ends the stream.
+func (s *Stream) countWritten(n int, isActivity bool, err error) {
 	if n > 0 {
 		s.out.Add(float64(n))
 		if isActivity {

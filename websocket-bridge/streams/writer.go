@@ -61,7 +61,7 @@ func (w *writer) Write(p []byte) (int, error) {
 
 	w.s.deadline(w.rc.SetWriteDeadline)
 	n, err := w.ResponseWriter.Write(p)
-	w.s.wrote(n, true, err)
+	w.s.countWritten(n, true, err)
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,14 +127,14 @@ type conn struct {
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.s.read(n, !c.isFramed)
+	c.s.countRead(n, !c.isFramed)
 	return n, err
 }
 
 func (c *conn) Write(p []byte) (int, error) {
 	c.s.deadline(c.SetWriteDeadline)
 	n, err := c.Conn.Write(p)
-	c.s.wrote(n, !c.isFramed, err)
+	c.s.countWritten(n, !c.isFramed, err)
 	return n, err
 }
 
@@ -147,6 +147,6 @@ type body struct {
 
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.s.read(n, true)
+	b.s.countRead(n, true)
 	return n, err
 }

@@ -5,7 +5,8 @@
 // Invariants:
 //   - The most frequent kind and scope of a resource win, or on a tie those of the cluster that was registered first.
 //     The vote of the control-plane cluster outweighs all others.
-//   - A member that fails costs a warning. A strict request fails instead.
+//   - A member that fails causes a warning. A strict request fails instead. Exceptions are the gateway's own health,
+//     which calls no member, a 304, and OpenAPI v3 if only the discovery of the member fails.
 //   - Documents of members are bounded in size and in the number of their values before they are decoded.
 package discovery
 
@@ -61,9 +62,10 @@ func (h *Handler) version(w http.ResponseWriter, allowed []members.Entry) error 
 	if err != nil {
 		return err
 	}
-	if len(good) == 0 {
+	if len(good) == 0 || len(failures) > 0 && h.Request.Strict {
 		return members.Summary(failures)
 	}
+	members.Warn(w.Header(), failures)
 	respond.JSON(w, http.StatusOK, bodies[good[0]])
 	return nil
 }

@@ -1,11 +1,12 @@
 // Package list unites the lists of several clusters into one response. Read Serve first.
 //
-// A page has the objects of one member after those of another. A list without a limit alternates between members.
+// With a limit, all objects of a member precede those of the next. Without one, the list alternates between members.
 //
 // Invariants:
-//   - A member that fails is left out with a warning. A strict request and a page after the first fail instead.
-//   - All pages of a list show each member at the version that the first page recorded.
-//   - A response that breaks off aborts the connection, so that no client reads it as complete.
+//   - A member that fails before the response begins is left out with a warning. The request fails instead if all
+//     do, if it is strict or asks for a later page, or if a member lacks the requested resourceVersion.
+//   - All pages of a list of several members show each member at its resourceVersion of the first page.
+//   - An error after the response began aborts the connection, so that no client reads the list as complete.
 //   - The memory of a list does not grow with the number of its objects.
 package list
 
@@ -22,17 +23,16 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// mergedReads is the maximum size in bytes of one read from a member, when a list merges more than members.Many
-// members. Longer objects exceed it.
+// mergedReads limits one read from a member, in bytes, in lists of over members.Many members. A long object exceeds it.
 const mergedReads = 16 << 10
 
-// Serve writes the lists of all targets as one. It also returns an error, for the log, if the response is a member's
-// Status. It panics with http.ErrAbortHandler if the list breaks off.
+// Serve writes the lists of all targets as one. After an error, it has written nothing, or the member's Status that
+// the error describes for the log. It panics with http.ErrAbortHandler if the list breaks off.
 func Serve(
 	w http.ResponseWriter, client *members.Client, req *request.Request, selector *selection.Selector,
 	targets []members.Target,
 ) error {
-	if prunes(req) && selector.IsBare() {
+	if prunesEveryCluster(req) && selector.IsBare() {
 		return refusePrune(req.Resource.Resource)
 	}
 	accept, err := req.AcceptJSON()
@@ -79,13 +79,13 @@ func Serve(
 	return p.respond(w, parts)
 }
 
-// check reports whether the request fails because of failures, and returns its error. It may have written a response.
+// check reports whether failures make the request fail, and returns the error. It may have written a member's Status.
 func (p *page) check(w http.ResponseWriter, parts []*part, failures []*members.Failure) (isFinal bool, err error) {
 	switch expired := p.expired(failures); {
 	case p.single && len(failures) == 1 && failures[0].IsExpired() && canPass(failures[0]):
-		// The Status may have a continue token for the rest, or a time to wait.
+		// The Status may have a continue token for the rest of the list, or retryAfterSeconds.
 		return true, respond.Failure(w, failures[0], respond.NewAnswer(p.client, p.req, failures[0].Cluster))
-	case len(expired) > 0: // the client starts anew, whatever else failed
+	case len(expired) > 0: // the client must list again, whatever else failed
 		return true, members.ExpiredSummary(expired)
 	case len(parts) == 0, len(failures) > 0 && (p.req.Strict || p.token != nil):
 		return true, respond.Incomplete(p.req, failures)
@@ -110,15 +110,15 @@ func (p *page) stream(w http.ResponseWriter, parts []*part) error {
 	return nil
 }
 
-// prunes reports whether kubectl apply --prune sent the list without a selection of clusters. kubectl apply lists only
-// to prune: it deletes listed objects that its manifests lack.
-func prunes(req *request.Request) bool {
+// prunesEveryCluster reports whether kubectl apply --prune sent the list and selects no clusters. kubectl apply lists
+// only to prune: it deletes listed objects that its manifests lack.
+func prunesEveryCluster(req *request.Request) bool {
 	return req.Command() == request.CommandApply && req.Clusters == nil && req.Labels.Empty()
 }
 
 func refusePrune(resource string) error {
 	return status.New(status.NoPlacement, "", "%s to prune cannot be listed: kubectl apply --prune would delete those "+
-		"of every cluster; use -n NAMESPACE@CLUSTER and --prune-allowlist with kinds that have namespaces, "+
-		"select %s=CLUSTER, or send the request to /clusters/NAME",
+		"that the manifests lack, in every cluster; use -n NAMESPACE@CLUSTER and --prune-allowlist with namespaced "+
+		"kinds, add %s=CLUSTER to the selector and to the manifests' labels, or send the request to /clusters/NAME",
 		resource, naming.ClusterLabel)
 }

@@ -76,11 +76,11 @@ func (in *requestRewriter) operation(op map[string]any, path string) error {
 		return in.annotationsOf(whole)
 	case annotationsPointer:
 		if whole != nil {
-			return in.annotations(whole)
+			return in.rewriteAnnotations(whole)
 		}
 	case appliedPointer:
 		applied := map[string]any{merge.LastApplied: value}
-		err := in.annotations(applied)
+		err := in.rewriteAnnotations(applied)
 		op["value"] = applied[merge.LastApplied]
 		return err
 	}

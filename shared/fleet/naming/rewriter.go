@@ -10,23 +10,23 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// requestRewriter rewrites a body for a member. Without a suffix, it finds whether any member needs a rewrite, and
+// requestRewriter rewrites a body for one member. Without a suffix, it finds whether any member needs a rewrite, and
 // collects the references that could name a cluster.
 type requestRewriter struct {
 	references      *References
-	suffix, cluster string // suffix is @cluster
-	id              uint64
+	suffix, cluster string // the member's name, with and without @; both "" for no member
+	id              uint64 // the member's
 	changed         bool
-	nested          bool        // the object is the value of a merge.LastApplied
+	nested          bool        // set for the object in the annotation merge.LastApplied
 	collected       []reference // only without a suffix
-	err             error       // the first error of a resourceVersion
+	err             error       // for the first resourceVersion that cannot be replaced
 }
 
 type reference struct {
 	path, name string
 }
 
-// object applies the References of the resource, since a patch has no kind.
+// object rewrites o. It applies the References of the requested resource, because a patch has no kind.
 func (in *requestRewriter) object(o map[string]any) error {
 	in.references.requests.rewrite(o, in.replace)
 	metadata, _ := o["metadata"].(map[string]any)
@@ -35,22 +35,22 @@ func (in *requestRewriter) object(o map[string]any) error {
 
 func (in *requestRewriter) annotationsOf(metadata map[string]any) error {
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
-		return in.annotations(annotations)
+		return in.rewriteAnnotations(annotations)
 	}
 	return nil
 }
 
 func (in *requestRewriter) replace(r *Reference, text string) string {
 	if r.Scope == scopeVersion {
-		return in.version(text)
+		return in.replaceVersion(text)
 	}
 	if in.suffix == "" && r.Scope != ScopeSelf && strings.Contains(text, "@") {
 		in.collected = append(in.collected, reference{r.Path, text})
 	}
-	return in.name(text)
+	return in.cutCluster(text)
 }
 
-func (in *requestRewriter) name(name string) string {
+func (in *requestRewriter) cutCluster(name string) string {
 	base, ok := strings.CutSuffix(name, in.suffix)
 	if in.suffix == "" {
 		ok = strings.Contains(name, "@")
@@ -59,8 +59,9 @@ func (in *requestRewriter) name(name string) string {
 	return base
 }
 
-// annotations ignores a nested merge.LastApplied: kubectl never nests it, and each level would double the text.
-func (in *requestRewriter) annotations(a map[string]any) error {
+// rewriteAnnotations leaves a merge.LastApplied within another unchanged. kubectl writes none, and each level would
+// double the text.
+func (in *requestRewriter) rewriteAnnotations(a map[string]any) error {
 	if _, ok := a[merge.SourceAnnotation]; ok {
 		delete(a, merge.SourceAnnotation)
 		in.changed = true
@@ -76,7 +77,7 @@ func (in *requestRewriter) annotations(a map[string]any) error {
 	}
 	object, ok := applied.(map[string]any)
 	if err != nil || !ok {
-		return nil //nolint:nilerr // kubectl did not write it; the member validates it
+		return nil //nolint:nilerr // it stays unchanged, because kubectl did not write it
 	}
 	inner := *in
 	inner.changed, inner.nested = false, true
@@ -89,11 +90,11 @@ func (in *requestRewriter) annotations(a map[string]any) error {
 	if err != nil {
 		return err
 	}
-	a[merge.LastApplied], in.changed = string(out)+"\n", true // as kubectl writes it
+	a[merge.LastApplied], in.changed = string(out)+"\n", true // kubectl ends it with a newline
 	return nil
 }
 
-func (in *requestRewriter) version(text string) string {
+func (in *requestRewriter) replaceVersion(text string) string {
 	own, err := OwnVersion(text, in.cluster, in.id)
 	if in.err == nil {
 		in.err = err
@@ -102,7 +103,7 @@ func (in *requestRewriter) version(text string) string {
 	return own
 }
 
-// OwnVersion returns a member's part of a composite resourceVersion. It returns any other resourceVersion unchanged.
+// OwnVersion converts a resourceVersion of the fleet to the one to send to a member. It returns any other unchanged.
 func OwnVersion(version, cluster string, id uint64) (string, error) {
 	if !cursor.Composite(version) {
 		return version, nil
@@ -113,7 +114,8 @@ func OwnVersion(version, cluster string, id uint64) (string, error) {
 	}
 	own, ok := v.OfObject(id)
 	if !ok {
-		return version, fmt.Errorf("the resourceVersion has no version of cluster %q: read the object again", cluster)
+		return version, fmt.Errorf("the resourceVersion is not valid in cluster %q: it is of other clusters; read the "+
+			"object again", cluster)
 	}
 	return own, nil
 }

@@ -1,10 +1,10 @@
 // Package selection decides which clusters a request for the fleet covers. Read Selector.Targets first.
 //
 // Invariants:
-//   - A cluster that the caller may not call is never a target, and never named in an answer.
-//   - Kinds are read with the gateway's own credential. Those of the control-plane cluster are read even if the caller
-//     may not call it.
-//   - A cluster whose coverage is not known is a target that fails. It is never left out silently.
+//   - A cluster that the caller may not call is never a target. A response names it only if the request did.
+//   - The gateway reads the kind of a resource with its own credential, in the control-plane cluster even if the caller
+//     may not call that cluster.
+//   - A cluster that cannot report the kind is a target that fails, if a kind that others report is covered in it.
 package selection
 
 import (
@@ -25,13 +25,18 @@ func (s *Selector) Refresh(ctx context.Context) (*Selector, error) {
 	return s.policy.Selector(s.client, s.req, inv), nil
 }
 
-// Targets returns the covered clusters, sorted by name; nil if the request is for the control-plane cluster alone.
+// Targets returns the covered clusters, sorted by name. It returns nil if the control-plane cluster alone serves the
+// request. It then fails if the caller may not call that cluster.
 func (s *Selector) Targets(ctx context.Context) ([]members.Target, error) {
 	allowed, err := s.Allowed(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return s.TargetsAmong(ctx, allowed)
+	targets, err := s.TargetsAmong(ctx, allowed)
+	if err != nil || targets != nil {
+		return targets, err
+	}
+	return nil, s.authorizeControlPlane(ctx)
 }
 
 // SkipUnidentifiable drops, with a warning, clusters to which the caller's identity cannot be conveyed. They stay, and

@@ -2,12 +2,14 @@ package selection
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/status"
 )
 
 // Access decides what a user may do. An access.Authorizer implements it.
@@ -23,6 +25,19 @@ type Policy struct {
 
 func (p Policy) authorize(ctx context.Context, req *request.Request, cluster string) error {
 	return p.Access.Authorize(ctx, req.User, access.Cluster(cluster, req.Method, req.Header))
+}
+
+// authorizeControlPlane returns an error that does not name the control-plane cluster, since the request does not.
+func (s *Selector) authorizeControlPlane(ctx context.Context) error {
+	err := s.policy.authorize(ctx, s.req, s.policy.ControlPlane)
+	if err == nil || status.From(err).Reason != status.Forbidden {
+		return err
+	}
+	k := s.req.Kind()
+	return &status.Error{Reason: status.Forbidden, Err: err,
+		Message: fmt.Sprintf("User %q cannot %s %s of %s: no ResourceRegistry covers them for a cluster that you may call, "+
+			"and you may not call the control-plane cluster; ask the gateway's administrator", s.req.User.Name,
+			s.req.Resource.Verb, k.Resource, k.APIVersion)}
 }
 
 // Selector decides which clusters one request covers, according to one Inventory. It is safe for concurrent use.

@@ -49,7 +49,7 @@ func (f *follower) startLive(ctx context.Context) error {
 	}
 	defer l.close()
 	if err := l.Drain(); err != nil {
-		return err
+		return f.client.Fail(ctx, f.Name, err)
 	}
 	if !cursor.ValidOwn(l.Metadata().ResourceVersion) {
 		return f.unwatchable()

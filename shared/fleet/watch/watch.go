@@ -20,7 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// New returns the watch of the targets. It checks the parameters and calls no member.
+// New returns a Remainder with the watch of the targets. It checks the parameters and calls no member.
 func New(
 	client *members.Client, req *request.Request, selector *selection.Selector, targets []members.Target,
 ) (*forward.Remainder, error) {
@@ -46,7 +46,7 @@ func New(
 	return &forward.Remainder{Watch: w}, nil
 }
 
-// withListPath converts the older form of a path, /watch/RESOURCE or /watch/RESOURCE/NAME, to that of a list.
+// withListPath sets the path of the list. The name in a legacy path /api/v1/watch/nodes/NAME becomes a field selector.
 func withListPath(req *request.Request) *request.Request {
 	if req.Resource.Name != "" {
 		one := fields.OneTermEqualSelector("metadata.name", req.Resource.Name).String()
@@ -66,7 +66,8 @@ func parseTimeout(s string) (time.Duration, error) {
 	}
 	n, err := strconv.ParseUint(s, 10, 31)
 	if err != nil {
-		return 0, status.New(status.BadRequest, "", "the parameter timeoutSeconds is %q; want a number", s)
+		return 0, status.New(status.BadRequest, "",
+			"the parameter timeoutSeconds is %q; want a number of seconds, at least 0", s)
 	}
 	return time.Duration(n) * time.Second, nil
 }
@@ -89,7 +90,7 @@ func checkParameters(req *request.Request) error {
 func (w *watcher) parseVersion() error {
 	v := w.req.Param("resourceVersion")
 	switch {
-	case w.sendsInitial || v == "" || v == "0": // it resumes from no version
+	case w.sendsInitial || v == "" || v == "0": // the watch starts with the current objects, or after them
 		w.skipsInitial = !w.sendsInitial && w.req.HasParam("sendInitialEvents")
 		return nil
 	case cursor.Composite(v):
@@ -97,7 +98,7 @@ func (w *watcher) parseVersion() error {
 		if err != nil {
 			return status.New(status.BadRequest, "", "%w", err)
 		}
-		// A member's own version is smaller than that of several clusters, and a client may not see versions decrease.
+		// A member's own version is a smaller number than one of the fleet. Versions must not decrease for a client.
 		if w.single {
 			return status.New(status.Expired, "", "the watch cannot resume: its resourceVersion is one of several clusters, "+
 				"and the request covers one cluster now; list again, and watch from the resourceVersion of that list")
@@ -116,7 +117,7 @@ func (w *watcher) parseVersion() error {
 	return request.ForeignVersion(v)
 }
 
-// ServeWatch answers the watch until the client, the timeout or an error ends it.
+// ServeWatch answers the watch until the client, the gateway, timeoutSeconds or an error ends it.
 func (w *watcher) ServeWatch(rw http.ResponseWriter, r *http.Request) error {
 	w.client = w.client.WithRequest(r)
 	ctx, cancel := context.WithCancel(r.Context())
@@ -148,7 +149,7 @@ func (w *watcher) ServeWatch(rw http.ResponseWriter, r *http.Request) error {
 }
 
 // awaitStart blocks until the first call of each follower has succeeded or failed, and returns the failures. It returns
-// an error if a member lacks the version to resume from.
+// an error if a member lacks the version to resume from, or if the request has ended.
 func (w *watcher) awaitStart(followers []*follower) ([]*members.Failure, error) {
 	var failures, expired []*members.Failure
 	for _, f := range followers {
@@ -159,7 +160,7 @@ func (w *watcher) awaitStart(followers []*follower) ([]*members.Failure, error) 
 			continue
 		case errors.As(err, &e):
 			failures = append(failures, e)
-			delete(w.pending, f.ID) // it joins when it responds
+			delete(w.pending, f.ID) // the initial events end without it; its follower calls again
 			if e.IsExpired() && w.version[f.ID] != "" {
 				expired = append(expired, e)
 			}

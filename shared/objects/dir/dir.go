@@ -1,13 +1,13 @@
 // Package dir stores objects in a directory, for one machine and any number of processes.
 //
-// The file objects.log contains a snapshot and all later writes, one record with a checksum per line. Every process has
-// its state in memory and reads new records when the file has grown.
+// The file objects.log contains a snapshot and all later writes, one record with a checksum per line. Every Store has
+// the content of the file in memory, and reads new records when the file has changed.
 //
-//   - Writers, and readers of new records, lock .lock. A write has succeeded once its record is complete and synced.
-//   - A writer that dies may leave an incomplete last record. The next process that reads or writes removes it. Other
-//     damage is an error.
-//   - Compaction writes a new file and renames it.
-//   - Write access to the directory allows changing all access rules. Open returns ErrForbidden if others have it.
+//   - Writers, and readers of new records, lock .lock. A write returns after its record is synced.
+//   - A writer that dies may leave an incomplete last record. The next call of any Store truncates the file after the
+//     last intact record. A damaged record with an intact one after it is an error.
+//   - Compaction renames a file with a newer snapshot and fewer writes to objects.log.
+//   - Open returns ErrForbidden if group or others have write access, because they could change roles and bindings.
 package dir
 
 import (
@@ -32,8 +32,8 @@ const (
 	progressEvery = 2 * time.Second
 )
 
-// history limits the log. Beyond a maximum it is compacted to the last keepChanges writes, or fewer if they exceed
-// keepBytes.
+// history limits the writes after the snapshot. A write that exceeds a maximum starts a compaction. It keeps the last
+// keepChanges writes, or fewer if their values exceed keepBytes. maxBytes also counts values only.
 type history struct {
 	maxChanges, maxBytes   int
 	keepChanges, keepBytes int
@@ -52,24 +52,24 @@ type Store struct {
 
 	mu      sync.RWMutex
 	file    *os.File
-	info    os.FileInfo   // of file when it was opened
-	size    int64         // bytes of file that state includes
-	state   *state        // replaced when file is replaced
-	changed chan struct{} // closed and replaced when state changes
+	info    os.FileInfo   // result of Stat when the file was opened
+	size    int64         // bytes of the file that were read or written
+	state   *state        // content of these bytes; replaced with the file
+	changed chan struct{} // closed and replaced after new records were read or written
 }
 
 var _ objects.Store = (*Store)(nil)
 
-// Open opens the store in the directory path, which it creates with mode 0700 if it is missing.
+// Open opens the store in the directory path, and creates a missing directory with mode 0700.
 func Open(path string) (*Store, error) { return open(path, defaultHistory) }
 
-// Close releases the files.
+// Close waits for a running write and releases the files. Later calls fail.
 func (s *Store) Close() error {
 	s.gate <- struct{}{}
 	defer func() { <-s.gate }()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = s.file.Close() // everything in it is synced
+	_ = s.file.Close() // every record is synced
 	return s.root.Close()
 }
 
@@ -141,18 +141,18 @@ func (s *Store) Create(ctx context.Context, key string, value []byte) (objects.O
 // Update implements objects.Store.
 func (s *Store) Update(ctx context.Context, key string, value []byte, rev uint64) (objects.Object, error) {
 	return s.write(ctx, "update", key, value, func(o objects.Object, exists bool) (objects.EventType, error) {
-		return objects.Updated, expect(o, exists, rev)
+		return objects.Updated, checkRevision(o, exists, rev)
 	})
 }
 
 // Delete implements objects.Store.
 func (s *Store) Delete(ctx context.Context, key string, rev uint64) (objects.Object, error) {
 	return s.write(ctx, "delete", key, nil, func(o objects.Object, exists bool) (objects.EventType, error) {
-		return objects.Deleted, expect(o, exists, rev)
+		return objects.Deleted, checkRevision(o, exists, rev)
 	})
 }
 
-func expect(o objects.Object, exists bool, rev uint64) error {
+func checkRevision(o objects.Object, exists bool, rev uint64) error {
 	switch {
 	case !exists:
 		return objects.ErrNotFound
@@ -192,7 +192,7 @@ func (s *Store) write(ctx context.Context, op, key string, value []byte,
 	return written, nil
 }
 
-// Watch implements objects.Store. Writes of this Store are delivered at once, and other writes within 50 ms.
+// Watch implements objects.Store. It delivers writes of this Store at once, and others within about 50 ms.
 func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
 	progress func(uint64)) error {
 	tick := time.NewTicker(poll)
@@ -202,8 +202,8 @@ func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		// Get the channel before the state is read, so that no change is missed.
-		changed := s.changes()
+		// Get the channel before reading the state. Otherwise a change in between would not end the wait below.
+		changed := s.nextChange()
 		if err := s.refresh(ctx); err != nil {
 			return fail("watch", prefix, err)
 		}
@@ -236,7 +236,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func
 	}
 }
 
-func (s *Store) changes() <-chan struct{} {
+func (s *Store) nextChange() <-chan struct{} {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.changed

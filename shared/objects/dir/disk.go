@@ -100,8 +100,8 @@ func (s *Store) withLocks(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// readNewRecords applies new records to state, or all records if the log was replaced. It removes an incomplete last
-// record. The lock file must be locked, and the gate too unless Open has not returned the Store yet.
+// readNewRecords applies new records to state, or all records if the log was replaced. It truncates the log after the
+// last intact record. The lock file must be locked, and the gate too unless Open has not returned the Store yet.
 func (s *Store) readNewRecords() error {
 	named, err := s.root.Lstat(logName)
 	if err != nil {

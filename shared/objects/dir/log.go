@@ -35,8 +35,9 @@ const (
 
 var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
-// errTorn means that the log ends in an incomplete record. Its writer died before it reported the write as successful.
-var errTorn = errors.New("the last record is incomplete")
+// errTorn means that no intact record follows the first damaged one. The usual cause is a writer that died before it
+// reported the write as successful.
+var errTorn = errors.New("the end of the log is damaged")
 
 func appendRecord(b []byte, r record) ([]byte, error) {
 	j, err := json.Marshal(r)
@@ -55,15 +56,16 @@ func appendSum(b, j []byte) []byte {
 	return append(b, byte(s>>24), byte(s>>16), byte(s>>8), byte(s))
 }
 
-// parseRecords returns the size of b's records. errTorn means that the rest is one incomplete record.
-func parseRecords(b []byte, each func(record) error) (int, error) {
+// parseRecords calls onRecord for the records before the first damaged one, and returns their size in bytes. It returns
+// errTorn if all records after these are damaged, and another error if some are intact.
+func parseRecords(b []byte, onRecord func(record) error) (int, error) {
 	done := 0
 	for done < len(b) {
 		r, n, ok := parseRecord(b[done:])
 		if !ok {
 			return done, damage(b[done:], done)
 		}
-		if err := each(r); err != nil {
+		if err := onRecord(r); err != nil {
 			return done, err
 		}
 		done += n

@@ -3,15 +3,15 @@
 //	pk              sk             item
 //	clusters        member1        the object clusters/member1
 //	#revision       #revision      the revision of the store
-//	#log/0          000…00042      the write of revision 42; 1024 writes have one pk
+//	#log/0          000…00042      the log entry of revision 42; 1024 entries share a pk
 //
 // Invariants:
-//   - A write is one transaction. It increases the revision by one, changes the object if its revision matches, and
-//     adds a log entry. The SDK repeats it with the same token, so it is applied once.
+//   - A write is one transaction that increases the revision by one, changes the object and adds a log entry. It fails
+//     if the object has another revision than expected. The SDK's retries have the same token, so it is applied once.
 //   - Writers of different objects conflict, because each changes the revision. They retry within the call.
-//   - A strongly consistent query may still see a part of a transaction. List compares its result with the newest log
+//   - Even a strongly consistent query may see a part of a transaction. List compares its result with the newest log
 //     entries, and Watch reads a missed entry by its key.
-//   - Log entries expire in any order. Watch returns ErrCompacted if an entry is missing.
+//   - Log entries expire in any order. Watch returns ErrCompacted if an entry that it needs has expired.
 package dynamo
 
 import (
@@ -38,11 +38,11 @@ type Config struct {
 	AWS aws.Config
 	// Table is the name of the table.
 	Table string
-	// History is how long the log keeps an entry. 0 means 24 h.
+	// History is how long the log keeps an entry at least. 0 means 24 h. DynamoDB may remove it days later.
 	History time.Duration
 	// MinPoll and MaxPoll limit the pause of a watch between two reads of the revision. The pause grows while there are no
-	// writes, and a write of this Store ends it. Watches share a read that is at most half a pause old. 0 means 200 ms and
-	// 2 s.
+	// writes, and a write of this Store ends it. Watches of one Store share a read that is at most half a pause old.
+	// Their defaults are 200 ms and 2 s.
 	MinPoll, MaxPoll time.Duration
 	// Now is the clock for the expiry of log entries; nil means time.Now.
 	Now func() time.Time
@@ -52,20 +52,20 @@ type Config struct {
 type Store struct {
 	client  *dynamodb.Client
 	cfg     Config
-	timeout time.Duration // for one call; awsclient.CallTimeout except in tests
+	timeout time.Duration // of an operation, except List and Watch; awsclient.CallTimeout except in tests
 	poll    poller
-	hint    atomic.Uint64 // the last known revision of the store
+	hint    atomic.Uint64 // the last known revision of the store, which may be outdated
 	writing chan struct{} // admits one goroutine to commit, and guards hasRivals
-	// hasRivals is set if the last write needed several attempts, as it does while other processes write.
+	// hasRivals reports whether the last successful write needed several attempts. Then other processes may be writing.
 	hasRivals bool
 }
 
 var _ objects.Store = (*Store)(nil)
 
-// New returns a Store. It makes no call. The table must exist, see EnsureTable.
+// New returns a Store. It sends no request. Every method except EnsureTable needs an existing table.
 func New(cfg Config) (*Store, error) {
 	if cfg.Table == "" {
-		return nil, errors.New("no name of a DynamoDB table")
+		return nil, errors.New("no DynamoDB table: Config.Table is empty")
 	}
 	if cfg.AWS.Region == "" {
 		return nil, errors.New("no AWS region; set AWS_REGION")
@@ -119,7 +119,7 @@ func (s *Store) List(ctx context.Context, prefix string, limit int, cont string)
 			return objects.Page{}, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 6*s.timeout) // a response has at most 1 MB, so there may be several requests
+	ctx, cancel := context.WithTimeout(ctx, 6*s.timeout) // several requests, since a response has at most 1 MB
 	defer cancel()
 	now, err := s.revision(ctx)
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *Store) query(ctx context.Context, resource, name, after string, limit i
 		in.ExclusiveStartKey = objectKey(after)
 	}
 	for {
-		if limit > 0 { // one more object, to learn whether the list continues
+		if limit > 0 { // read one object more, to learn whether the list continues
 			in.Limit = aws.Int32(int32(min(limit+1-len(found), 1<<20)))
 		}
 		out, err := s.client.Query(ctx, in)
@@ -190,11 +190,11 @@ func (s *Store) query(ctx context.Context, resource, name, after string, limit i
 	}
 }
 
-// applyNewestWrites corrects found by the newest writes up to rev, which the query may have missed. A watch from rev
-// would not deliver them.
+// applyNewestWrites corrects the result of a query that missed some of the newest writes. A watch that begins after
+// revision rev would not deliver them.
 func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, more bool, prefix, after string,
 	rev uint64) ([]objects.Object, error) {
-	to := "" // the last key of the list
+	to := "" // the last key of this page, if there are more pages
 	if more {
 		to = found[len(found)-1].Key
 	}
@@ -208,7 +208,7 @@ func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, m
 		}
 		at, ok := search(found, key)
 		if ok && found[at].Revision >= e.Object.Revision || !ok && e.Type == objects.Deleted {
-			continue // the list is correct
+			continue // the query did not miss the write
 		}
 		o, err := s.get(ctx, key)
 		switch {
@@ -226,16 +226,16 @@ func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, m
 	return found, nil
 }
 
-// maxMissedWrites is the maximum number of recent writes that a query may miss. Few overlap, because each changes the
-// revision item.
+// maxMissedWrites is how many of the newest writes a query is expected to miss at most. It misses only unfinished
+// transactions, of which there are few, because each changes the revision item.
 const maxMissedWrites = 4
 
-// newestEvents returns the last event of each object that the newest maxMissedWrites writes changed. It reads log
-// entries with BatchGetItem, which sees every completed transaction. It skips expired entries, whose writes no query
-// misses any more.
-func (s *Store) newestEvents(ctx context.Context, now uint64) (map[string]objects.Event, error) {
+// newestEvents returns the events of the newest writes, by key. These are the maxMissedWrites writes that end with
+// revision lastRev. Of several writes to one object, it returns the last. It uses BatchGetItem, which sees every
+// completed transaction. It ignores expired entries: no query misses such old writes.
+func (s *Store) newestEvents(ctx context.Context, lastRev uint64) (map[string]objects.Event, error) {
 	var keys []item
-	for rev := now; rev > 0 && now-rev < maxMissedWrites; rev-- {
+	for rev := lastRev; rev > 0 && lastRev-rev < maxMissedWrites; rev-- {
 		keys = append(keys, logKey(rev))
 	}
 	newest := map[string]objects.Event{}

@@ -1,9 +1,9 @@
-// Package replica serves reads of an object store from memory. One read of the store's revision validates everything
-// that a process has read: if the revision is unchanged, so are the objects. Otherwise the store's log has the changes.
+// Package replica serves reads of an object store from memory. One read of the store's revision validates the memory.
+// If the revision is unchanged, so are the objects. Otherwise the Replica applies the changes from the store's log.
 //
-//   - Every result includes all writes that were completed at [Replica.AsOf].
+//   - Results may be [Config.MaxAge] old. They include all writes before the time that [Replica.AsOf] returned.
 //   - If the validation fails, the read fails. Package cache serves stale values during an outage.
-//   - The memory has at most maxObjects objects and maxLists lists. The least recently used objects are forgotten.
+//   - The memory contains at most maxObjects objects, and besides at most maxLists lists of any size.
 package replica
 
 import (
@@ -23,17 +23,17 @@ const (
 	maxObjects = 4096
 	maxValue   = 16 << 10 // larger objects are read from the store each time
 	maxLists   = 8
-	// timeout is the deadline of one validation. AsOf replaces a validation that lasts longer, because its process was
-	// probably frozen.
+	// timeout is the deadline of one validation. AsOf starts another if it lasts longer, because AWS Lambda has probably
+	// frozen the process meanwhile.
 	timeout = 5 * time.Second
-	// settled is the time after a write for which reads are not remembered. Until the write has ended, a read may return
-	// the new revision and the old object.
+	// settled is how long the Replica caches no result after it first read a revision. Until the write is completed, the
+	// store may return the new revision, but still the old object.
 	settled = 5 * time.Second
-	// maxChanges is the maximum number of writes that one validation applies. After more, the Replica forgets everything.
+	// maxChanges is the maximum number of writes that one validation applies. If there are more, it clears the memory.
 	maxChanges = 1000
 )
 
-// Store is the part of objects.Store that a Replica reads.
+// Store is the part of objects.Store that does not write.
 type Store interface {
 	objects.Getter
 	objects.Lister
@@ -43,22 +43,22 @@ type Store interface {
 // Config configures a Replica.
 type Config struct {
 	Store  Store
-	MaxAge time.Duration    // how long one read of the revision validates the memory
+	MaxAge time.Duration    // how long a validation is valid
 	Now    func() time.Time // nil means time.Now
 }
 
-// Replica is a memory of a Store. It is safe for concurrent use.
+// Replica caches the results of a Store's Get and List in memory. It is safe for concurrent use.
 type Replica struct {
 	cfg Config
 
 	mu       sync.Mutex
 	revision uint64
-	since    time.Time // when revision was first read
-	purged   int       // number of times that everything was forgotten
+	since    time.Time // start of the validation that first read this revision
+	purged   int       // how often the memory was cleared
 	asOf     time.Time // wall-clock time; the memory includes all writes that were completed by then
 	objects  *lru.Cache[string, record]
-	lists    map[string]objects.Page // by prefix; whole lists
-	flight   *flight                 // the newest validation, or nil
+	lists    map[string]objects.Page // by prefix; lists without a limit
+	flight   *flight                 // the newest validation while it runs, or nil
 }
 
 // record is an object, or the ErrNotFound of a missing one.
@@ -86,9 +86,9 @@ func New(cfg Config) *Replica {
 	return &Replica{cfg: cfg, objects: known, lists: map[string]objects.Page{}}
 }
 
-// AsOf validates the memory if the last validation is older than MaxAge, or older than the call if fresh is true. The
-// memory includes all writes that were completed at the returned time. With fresh, that is the time of the call or
-// later. AsOf implements cache.Source.
+// AsOf validates the memory if the last validation began more than MaxAge ago, or before the call if fresh is true.
+// The memory includes all writes that were completed at the returned time. If fresh is true, that is the time of the
+// call or later. AsOf implements cache.Source.
 func (r *Replica) AsOf(ctx context.Context, fresh bool) (time.Time, error) {
 	now := r.now()
 	notBefore := now
@@ -113,7 +113,7 @@ func (r *Replica) AsOf(ctx context.Context, fresh bool) (time.Time, error) {
 	}
 }
 
-// start starts a validation. r.mu must be locked.
+// start starts a validation, which continues after ctx ends. r.mu must be locked.
 func (r *Replica) start(ctx context.Context, now time.Time) *flight {
 	f := &flight{began: now, done: make(chan struct{})}
 	r.flight = f
@@ -140,26 +140,26 @@ func (r *Replica) validate(ctx context.Context, f *flight) error {
 		return err
 	}
 	var changes []objects.Event
-	isLost := to < base || to-base > maxChanges // the store was replaced or restored, or reading again costs less
-	isLost = isLost || isEmpty && to > base
-	if to > base && !isLost {
+	mustClear := to < base || to-base > maxChanges // the store was replaced or restored, or reading again costs less
+	mustClear = mustClear || isEmpty && to > base
+	if to > base && !mustClear {
 		changes, err = objects.Changes(ctx, r.cfg.Store, base, to)
-		if isLost = errors.Is(err, objects.ErrCompacted); err != nil && !isLost {
+		if mustClear = errors.Is(err, objects.ErrCompacted); err != nil && !mustClear {
 			return err
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	isNewest := !f.began.Before(r.asOf) || r.asOf.After(r.now())
-	if isLost {
+	if mustClear {
 		r.objects.Purge()
 		clear(r.lists)
 		r.purged++
 	}
-	if isNewest && (isLost || to != r.revision || r.since.After(r.now())) {
+	if isNewest && (mustClear || to != r.revision || r.since.After(r.now())) {
 		r.since = f.began
 	}
-	if isLost && isNewest {
+	if mustClear && isNewest {
 		r.revision = to
 	}
 	for _, e := range changes {
@@ -173,22 +173,23 @@ func (r *Replica) validate(ctx context.Context, f *flight) error {
 	return nil
 }
 
-// state identifies the memory at the beginning of a read of the store.
+// state identifies the content of the memory. It changes with every write that a validation finds.
 type state struct {
 	revision  uint64
 	purged    int
 	isSettled bool
 }
 
-// state returns the current state. r.mu must be locked.
+// r.mu must be locked.
 func (r *Replica) state() state {
 	return state{r.revision, r.purged, r.now().Sub(r.since) >= settled}
 }
 
-// mayRemember reports whether the memory was settled when a read began, and is unchanged since. r.mu must be locked.
-func (r *Replica) mayRemember(before state) bool { return before.isSettled && before == r.state() }
+// mayCache reports whether the result of a read may be cached. atStart is the state when the read began. r.mu must be
+// locked.
+func (r *Replica) mayCache(atStart state) bool { return atStart.isSettled && atStart == r.state() }
 
-// apply updates the memory by one event. r.mu must be locked.
+// apply applies e to the memory. r.mu must be locked.
 func (r *Replica) apply(e objects.Event) {
 	key := e.Object.Key
 	maps.DeleteFunc(r.lists, func(prefix string, _ objects.Page) bool { return strings.HasPrefix(key, prefix) })
@@ -221,13 +222,13 @@ func (r *Replica) Get(ctx context.Context, key string) (objects.Object, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mayRemember(before) {
+	if r.mayCache(before) {
 		r.objects.Add(key, record{o, err})
 	}
 	return o, err
 }
 
-// List implements objects.Lister. It only remembers whole lists.
+// List implements objects.Lister. It caches only lists without a limit.
 func (r *Replica) List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error) {
 	if limit != 0 || cont != "" {
 		return r.cfg.Store.List(ctx, prefix, limit, cont)
@@ -245,13 +246,13 @@ func (r *Replica) List(ctx context.Context, prefix string, limit int, cont strin
 	page, err := r.cfg.Store.List(ctx, prefix, 0, "")
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil && r.mayRemember(before) && len(r.lists) < maxLists {
+	if err == nil && r.mayCache(before) && len(r.lists) < maxLists {
 		r.lists[prefix] = page
 	}
 	return page, err
 }
 
-// Revision validates the memory and returns the store's revision, which is never older than the call.
+// Revision validates the memory and returns the store's revision at the time of the call or later.
 func (r *Replica) Revision(ctx context.Context) (uint64, error) {
 	if _, err := r.AsOf(ctx, true); err != nil {
 		return 0, err
@@ -261,7 +262,7 @@ func (r *Replica) Revision(ctx context.Context) (uint64, error) {
 	return r.revision, nil
 }
 
-// Watch implements objects.Log. It calls the store's Watch.
+// Watch implements objects.Log, without the memory.
 func (r *Replica) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
 	progress func(rev uint64)) error {
 	return r.cfg.Store.Watch(ctx, prefix, from, each, progress)

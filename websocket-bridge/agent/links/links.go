@@ -1,9 +1,9 @@
-// Package links keeps an agent connected to every replica of the bridge behind a load balancer.
+// Package links keeps a link, which is an agent's tunnel, to every replica of the bridge behind a load balancer.
 //
 // Invariants:
-//   - A missing connection is dialled again within a second. After failures, the pauses grow. All pauses are random, so
-//     that agents that lost their connections together do not return together.
-//   - A link to a draining replica does not count as connected, so the agent dials any other replica that it lacks.
+//   - A lost link is dialled again within half a second. After failures, the pauses grow. A change ends such a pause.
+//     Each dial follows a random pause, so that agents that lost links together do not dial together.
+//   - A link to a draining replica does not count. An agent that has no other link dials until it has one.
 package links
 
 import (
@@ -34,14 +34,14 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
-// A missing replica is dialled after a random time below jitter. Pauses after failures double from firstPause to
-// maxPause.
+// The first attempt to dial after a change follows a random pause below jitter. After failures the pause doubles from
+// firstPause to maxPause, and its second half is random.
 const (
 	jitter      = 500 * time.Millisecond
 	firstPause  = 500 * time.Millisecond
 	maxPause    = 10 * time.Second
 	dialTimeout = 15 * time.Second
-	// maxReplicas limits the connections that a bridge can make an agent open.
+	// maxReplicas limits the links that a bridge can make an agent open.
 	maxReplicas = 64
 )
 
@@ -57,8 +57,8 @@ type Config struct {
 	Credential func(ctx context.Context) (possession.Credential, error)
 	Now        func() time.Time // clock for proofs; nil means time.Now
 
-	Target  http.Handler  // serves CONNECT
-	Drain   time.Duration // how long connections may continue at the end
+	Target  http.Handler  // serves CONNECT requests of the bridge
+	Drain   time.Duration // how long the bridge's connections may continue after the context of Run has ended
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
@@ -106,7 +106,7 @@ func New(cfg Config) *Keeper {
 	return k
 }
 
-// Links returns the number of connected replicas.
+// Links returns the number of connected replicas, including draining ones.
 func (k *Keeper) Links() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -123,17 +123,17 @@ func (k *Keeper) streams() int {
 	return n
 }
 
-// Run keeps the agent connected until ctx ends, and then drains.
+// Run keeps the agent connected until ctx ends. It returns when no connections are left, or after Config.Drain.
 func (k *Keeper) Run(ctx context.Context) {
 	pause := time.Duration(0)
 	for ctx.Err() == nil {
-		if k.enough() {
+		if k.hasAllLinks() {
 			pause = 0
-			k.wait(ctx, time.Hour) // until something changes
+			k.wait(ctx, time.Hour) // until notify is called
 			continue
 		}
 		if pause == 0 {
-			k.wait(ctx, rand.N(jitter)) //nolint:gosec // jitter needs no secure randomness
+			k.waitJitter(ctx)
 		}
 		err := k.dial(ctx)
 		switch {
@@ -142,13 +142,13 @@ func (k *Keeper) Run(ctx context.Context) {
 			pause = 0
 			continue
 		case errors.Is(err, errHave):
-			k.cfg.Log.Debug("the balancer led to a replica that the agent is connected to")
+			k.cfg.Log.Debug("the load balancer chose a replica that the agent is connected to")
 		case errors.Is(err, errUnauthorized):
 			k.cfg.Log.Warn("the bridge does not accept the agent's credential", "error", err.Error())
 		case errors.Is(err, errNoCredential):
 			k.cfg.Log.Warn("the agent has no credential to connect with", "error", err.Error())
 		default:
-			k.cfg.Log.Warn("the bridge cannot be reached", "error", err.Error())
+			k.cfg.Log.Warn("the agent cannot connect to the bridge", "error", err.Error())
 		}
 		pause = min(max(2*pause, firstPause), maxPause)
 		if k.wait(ctx, pause/2+rand.N(pause/2)) { //nolint:gosec // as above
@@ -158,7 +158,22 @@ func (k *Keeper) Run(ctx context.Context) {
 	k.drain()
 }
 
-// wait blocks for d, or until something changes.
+// waitJitter blocks for a random time below jitter, or until ctx ends. Changes do not shorten it, because they reach
+// many agents at the same time. It discards their notification, since the next dial considers them.
+func (k *Keeper) waitJitter(ctx context.Context) {
+	t := time.NewTimer(rand.N(jitter)) //nolint:gosec // jitter needs no secure randomness
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+	select {
+	case <-k.changed:
+	default:
+	}
+}
+
+// wait blocks for d, or until ctx ends or notify is called. It returns true for notify.
 func (k *Keeper) wait(ctx context.Context, d time.Duration) (changed bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -178,10 +193,10 @@ func (k *Keeper) notify() {
 	}
 }
 
-// enough reports whether the agent is connected to as many replicas as it knows of, without those that are draining.
-// That number may still include a draining replica. The agent then dials in vain, after growing pauses, until a bridge
-// announces the new number. The same numbers may mean that a new replica replaces the draining one.
-func (k *Keeper) enough() bool {
+// hasAllLinks reports whether there are as many links as replicas. Links to draining replicas do not count. The number
+// of replicas may still include a draining one. The agent then dials in vain, after growing pauses, until a bridge
+// announces the new number. The same number may mean that a new replica replaces the draining one.
+func (k *Keeper) hasAllLinks() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	connected := 0
@@ -250,7 +265,7 @@ func (k *Keeper) dial(ctx context.Context) error {
 	l := &link{session: session}
 	k.mu.Lock()
 	if old := k.links[replica]; old != nil {
-		_ = old.session.Close() // the replica has closed it, too
+		_ = old.session.Close() // the replica has closed it, too, see registry.add
 	}
 	k.links[replica] = l
 	k.replicas = min(max(1, n), maxReplicas)
@@ -282,13 +297,13 @@ func explain(resp *http.Response, err error) error {
 func (k *Keeper) serve(replica string, l *link) {
 	srv := &http.Server{
 		ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10,
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), // errors of streams that end
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), // connections that end are no errors
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case r.Method == http.MethodPut && r.URL.Path == agentserver.AnnouncementPath:
-				k.announced(w, r, l)
+				k.receiveAnnouncement(w, r, l)
 			case r.Method == http.MethodGet && r.URL.Path == agentserver.CredentialPath:
-				k.present(w, r)
+				k.sendCredential(w, r)
 			default:
 				k.cfg.Target.ServeHTTP(w, r)
 			}
@@ -306,7 +321,7 @@ func (k *Keeper) serve(replica string, l *link) {
 	k.notify()
 }
 
-func (k *Keeper) present(w http.ResponseWriter, r *http.Request) {
+func (k *Keeper) sendCredential(w http.ResponseWriter, r *http.Request) {
 	c, err := k.cfg.Credential(r.Context())
 	text := string(c.Token.Reveal())
 	if err == nil && c.Key != nil {
@@ -315,14 +330,14 @@ func (k *Keeper) present(w http.ResponseWriter, r *http.Request) {
 		text += "\n" + proof
 	}
 	if err != nil {
-		k.cfg.Log.Warn("the agent has no valid credential any more", "error", err.Error())
+		k.cfg.Log.Warn("the agent cannot send its credential to the bridge", "error", err.Error())
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
 	_, _ = io.WriteString(w, text)
 }
 
-func (k *Keeper) announced(w http.ResponseWriter, r *http.Request, l *link) {
+func (k *Keeper) receiveAnnouncement(w http.ResponseWriter, r *http.Request, l *link) {
 	var a agentserver.Announcement
 	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<10)).Decode(&a); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
@@ -331,12 +346,12 @@ func (k *Keeper) announced(w http.ResponseWriter, r *http.Request, l *link) {
 	k.mu.Lock()
 	k.replicas, l.draining = min(max(1, a.Replicas), maxReplicas), a.Draining
 	k.mu.Unlock()
-	k.cfg.Log.Info("the bridge has changed", "replicas", a.Replicas, "draining", a.Draining)
+	k.cfg.Log.Info("a replica of the bridge has sent an announcement", "replicas", a.Replicas, "draining", a.Draining)
 	w.WriteHeader(http.StatusNoContent)
 	k.notify()
 }
 
-// drain refuses new connections, waits for the open ones, and closes all links.
+// drain refuses new connections, waits up to Config.Drain for the open ones, and closes all links.
 func (k *Keeper) drain() {
 	k.mu.Lock()
 	for _, l := range k.links {
