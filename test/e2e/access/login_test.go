@@ -34,7 +34,7 @@ func TestLogin(t *testing.T) {
 	contexts := func(kc string) string {
 		return e2e.Kubectl{Kubeconfig: kc, Context: "member1"}.Must(t, "config", "get-contexts", "-o", "name")
 	}
-	if got := contexts(file); got != "clusterpass\nfleet\nmember1\n" { // without a grant for member2
+	if got := contexts(file); got != "clusterpass\nfleet\nfleet@\nmember1\n" { // without a grant for member2
 		t.Errorf("contexts: %s", got)
 	}
 	// The gateway does not list the rules of a limited pass. Its kubeconfig has each cluster that the pass names.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
+	"fmt"
 	"hash"
 	"io"
 	"net"
@@ -53,13 +55,16 @@ func TestTransfersAreExact(t *testing.T) {
 		t.Run(name+"/exec", func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
-			cmd := g.Command(ctx, t, bin, "-n", ns, "exec", "-i", "shell", "--", "cat")
-			var errOut bytes.Buffer
-			sum := newChecksum()
-			cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(data), sum, io.MultiWriter(&errOut, e2e.Printed)
-			if err := cmd.Run(); err != nil || !sum.equals(want) {
-				t.Errorf("%d bytes came back, %v\n%s", sum.n, err, &errOut)
-			}
+			transfer(t, func() (stderr string, err error) {
+				cmd := g.Command(ctx, t, bin, "-n", ns, "exec", "-i", "shell", "--", "cat")
+				var errOut bytes.Buffer
+				sum := newChecksum()
+				cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(data), sum, io.MultiWriter(&errOut, e2e.Printed)
+				if err = cmd.Run(); err == nil && !sum.equals(want) {
+					err = fmt.Errorf("%d other bytes came back", sum.n)
+				}
+				return errOut.String(), err
+			})
 		})
 		t.Run(name+"/cp", func(t *testing.T) {
 			back := filepath.Join(t.TempDir(), "back")
@@ -67,9 +72,13 @@ func TestTransfersAreExact(t *testing.T) {
 				{"-n", ns, "cp", source, "shell:copied"},
 				{"-n", ns, "cp", "shell:copied", back},
 			} {
-				if r := g.RunWith(t, bin, nil, args...); r.Code != 0 {
-					t.Fatalf("cp: %v", r)
-				}
+				transfer(t, func() (stderr string, err error) {
+					r := g.RunWith(t, bin, nil, args...)
+					if r.Code != 0 {
+						err = errors.New(r.String())
+					}
+					return r.Stderr, err
+				})
 			}
 			if got, err := os.ReadFile(back); err != nil || !bytes.Equal(got, data) {
 				t.Errorf("%d bytes came back, %v", len(got), err)
@@ -99,6 +108,21 @@ func TestTransfersAreExact(t *testing.T) {
 			}
 			wg.Wait()
 		})
+	}
+}
+
+// transfer runs a transfer, again if a reset cut it off. kube-apiserver closes its socket while output is unsent. A ping
+// of kubectl, every 5 s, that arrives then resets the connection, also without the gateway.
+func transfer(t *testing.T, run func() (stderr string, err error)) {
+	t.Helper()
+	for attempt := 1; ; attempt++ {
+		stderr, err := run()
+		if err == nil {
+			return
+		}
+		if attempt == 4 || !strings.Contains(stderr, "websocket: close 1006") {
+			t.Fatalf("attempt %d: %v\n%s\n--- gateway\n%s", attempt, err, stderr, e2e.SharedLog())
+		}
 	}
 }
 
