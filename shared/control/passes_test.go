@@ -166,7 +166,8 @@ func TestPasses(t *testing.T) {
 	}
 	p.expectWarnings(0)
 	kc := kubeconfigOf(t, obj)
-	if got := slices.Sorted(maps.Keys(kc.Contexts)); !slices.Equal(got, []string{"clusterpass", "fleet", "fleet@", "member1"}) ||
+	contexts := []string{"clusterpass", "fleet", "fleet@", "member1"}
+	if got := slices.Sorted(maps.Keys(kc.Contexts)); !slices.Equal(got, contexts) ||
 		kc.CurrentContext != "member1" {
 		t.Errorf("contexts %v, of them %s now", got, kc.CurrentContext)
 	}

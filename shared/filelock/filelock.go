@@ -29,8 +29,8 @@ const (
 // returned file releases the lock.
 func Lock(ctx context.Context, root *os.Root, name string, mode Mode) (*os.File, error) {
 	for wait := firstWait; ; wait = min(2*wait, maxWait) {
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("lock %s/%s: %w", root.Name(), name, context.Cause(ctx))
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("lock %s/%s: %w: %w", root.Name(), name, err, context.Cause(ctx))
 		}
 		f, err := try(root, name, mode)
 		if err == nil {

@@ -145,3 +145,23 @@ func TestFleetIncompleteOpenAPI(t *testing.T) {
 		}
 	}
 }
+
+// TestFleetOpenAPIWarnsOfDiscovery fails if a client learns nothing of a cluster whose kinds are missing.
+func TestFleetOpenAPIWarnsOfDiscovery(t *testing.T) {
+	var a, b atomic.Int32
+	silent := withSchema("1", `"B":{}`, &b)
+	h, _ := newFleet(t, gatewaytest.Options{}, withSchema("1", `"A":{}`, &a), func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/apis" {
+			refuse(403, "Forbidden", "not for you")(w, r)
+			return
+		}
+		silent(w, r)
+	})
+	for _, path := range []string{"/fleet/openapi/v3", "/fleet/openapi/v3/api/v1"} {
+		text, resp := h.DoText("GET", path, nil, "")
+		if got := resp.Header["Warning"]; resp.StatusCode != 200 || len(got) != 1 ||
+			!strings.Contains(got[0], `cluster \"b\": not for you`) {
+			t.Errorf("%s: %s %s, warnings %q", path, resp.Status, text, got)
+		}
+	}
+}

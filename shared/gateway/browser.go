@@ -51,14 +51,14 @@ func (g *Gateway) checkOrigin(r *http.Request) error {
 	origin := r.Header.Get("Origin")
 	if isWebSocket(r.Header) && origin != "" && !slices.Contains(g.cfg.Origins, origin) && !isSameHost(origin, r.Host) {
 		return status.New(status.Forbidden, "", "the websocket is refused: it comes from a page of %q; "+
-			"an administrator can add that origin to CLUSTERPASS_WEBSOCKET_ORIGINS", origin)
+			"pages of other hosts need an origin in CLUSTERPASS_WEBSOCKET_ORIGINS", origin)
 	}
 	if hasBearerToken(r.Header) {
 		return nil
 	}
 	if err := g.crossOrigin.Check(r); err != nil || origin == "null" && !isReadOrOptions(r.Method) {
-		return status.New(status.Forbidden, "", "the write is refused: it comes from a page of %q; send a bearer token, "+
-			"or let an administrator add that origin to CLUSTERPASS_WEBSOCKET_ORIGINS", origin)
+		return status.New(status.Forbidden, "", "the write is refused: it comes from a page of %q; "+
+			"pages of other hosts may write only from an origin in CLUSTERPASS_WEBSOCKET_ORIGINS", origin)
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ type Config struct {
 	// ClientTimeout limits the wait for each 256 KiB of a request's body. It also limits each write of up to 256 KiB of a
 	// response. 0 means one minute. It does not apply to streams.
 	ClientTimeout time.Duration
-	// DiscoveryTimeout limits the wait for a member's response headers to reads of /api, /apis and /version. 0 means 10 s.
+	// DiscoveryTimeout is how long a read of /api, /apis or /version waits for a member's response headers. 0 means 10 s.
 	// It does not apply in functions, or to members with a credential plugin.
 	DiscoveryTimeout time.Duration
 	// Log receives one event for each request, and another for a panic. nil means slog.Default().

@@ -81,9 +81,9 @@ type Store interface {
 	// starts with prefix. An empty prefix means all objects. Watch calls onProgress, unless nil, after events and every
 	// few seconds. It means that all events up to rev were delivered.
 	//
-	// If onEvent fails, Watch returns that error unchanged. When ctx ends, its error wraps ctx's. After ErrCompacted, the
-	// caller must list again: events after fromRev were removed, or fromRev exceeds the store's revision. After
-	// ErrUnavailable or ErrForbidden, it may watch again from the last revision that it received.
+	// If onEvent fails, Watch returns that error unchanged. When ctx ends, Watch returns an error that wraps ctx.Err().
+	// After ErrCompacted, the caller must list again: events after fromRev were removed, or fromRev exceeds the store's
+	// revision. After ErrUnavailable or ErrForbidden, it may watch again from the last revision that it received.
 	Watch(
 		ctx context.Context, prefix string, fromRev uint64, onEvent func(Event) error, onProgress func(rev uint64),
 	) error

@@ -155,7 +155,7 @@ func (v *Verifier) Agent(ctx context.Context, cluster string, p AgentAuth) (*Age
 	}
 	audience := agentAudience
 	if hasAudience(p.Token, bootstrapAudience) {
-		// This is no ReusedError: until they are upgraded, agents of earlier versions connect with the new manifest's.
+		// This is no ReusedError: agents of earlier versions connect with the bootstrap credential of a new manifest.
 		if p.Use != possession.Renew {
 			return nil, refusal(nil, "the bootstrap credential of cluster %q opens no tunnel: agents must exchange it first; "+
 				"upgrade its agents", cluster)

@@ -5,8 +5,8 @@
 // Invariants:
 //   - The most frequent kind and scope of a resource win, or on a tie those of the cluster that was registered first.
 //     The vote of the control-plane cluster outweighs all others.
-//   - A member that fails causes a warning. A strict request fails instead. Exceptions are the gateway's own health,
-//     which calls no member, a 304, and OpenAPI v3 if only the discovery of the member fails.
+//   - A member that fails causes a warning. A strict request fails instead. Exceptions are a 304 and the gateway's own
+//     health, which calls no member.
 //   - Documents of members are bounded in size and in the number of their values before they are decoded.
 package discovery
 

@@ -107,7 +107,7 @@ func (h *Handler) openAPI(w http.ResponseWriter, allowed []members.Entry, path s
 	if _, err := h.Request.AcceptJSON(); err != nil {
 		return err
 	}
-	union, _, err := h.union(allowed)
+	union, missing, err := h.union(allowed)
 	if err != nil {
 		return err
 	}
@@ -117,8 +117,9 @@ func (h *Handler) openAPI(w http.ResponseWriter, allowed []members.Entry, path s
 	if err != nil {
 		return err
 	}
+	missing = addOnce(index.failures, missing...)
 	if path == "" {
-		writeSchema(w, index.body, index.failures)
+		writeSchema(w, index.body, missing)
 		return nil
 	}
 	sources := index.index[path]
@@ -139,7 +140,7 @@ func (h *Handler) openAPI(w http.ResponseWriter, allowed []members.Entry, path s
 	if len(d.failures) == 0 {
 		w.Header().Set("ETag", etag)
 	}
-	writeSchema(w, d.body, slices.Concat(index.failures, d.failures))
+	writeSchema(w, d.body, addOnce(missing, d.failures...))
 	return nil
 }
 

@@ -39,6 +39,17 @@ func (h *Handler) union(allowed []members.Entry) (
 	return one.union, one.failures, nil
 }
 
+// addOnce adds those of failed whose cluster is not yet in failures, which stays unchanged.
+func addOnce(failures []*members.Failure, failed ...*members.Failure) []*members.Failure {
+	all := slices.Clone(failures)
+	for _, e := range failed {
+		if !slices.ContainsFunc(all, func(o *members.Failure) bool { return o.Cluster == e.Cluster }) {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
 // key returns a digest of everything that a union depends on.
 func (h *Handler) key(allowed []members.Entry) members.Digest {
 	names := make([]string, len(allowed))
@@ -73,11 +84,7 @@ func (h *Handler) readUnion(allowed []members.Entry) (*cachedUnion, error) {
 	}
 	both.Wait()
 	var failures []*members.Failure
-	fail := func(e *members.Failure) {
-		if !slices.ContainsFunc(failures, func(o *members.Failure) bool { return o.Cluster == e.Cluster }) {
-			failures = append(failures, e)
-		}
-	}
+	fail := func(e *members.Failure) { failures = addOnce(failures, e) }
 	for _, d := range answers {
 		if d.err != nil {
 			return nil, d.err

@@ -6,7 +6,7 @@
 //   - Writers, and readers of new records, lock .lock. A write returns after its record is synced.
 //   - A writer that dies may leave an incomplete last record. The next call of any Store truncates the file after the
 //     last intact record. A damaged record with an intact one after it is an error.
-//   - Compaction renames a file with a newer snapshot and fewer writes to objects.log.
+//   - Compaction replaces objects.log with a file that has a newer snapshot and fewer later writes.
 //   - Open returns ErrForbidden if group or others have write access, because they could change roles and bindings.
 package dir
 

@@ -86,7 +86,7 @@ func New(cfg Config) *Replica {
 	return &Replica{cfg: cfg, objects: known, lists: map[string]objects.Page{}}
 }
 
-// AsOf validates the memory if the last validation began more than MaxAge ago, or before the call if fresh is true.
+// AsOf validates the memory, unless fresh is false and a validation began within the last MaxAge.
 // The memory includes all writes that were completed at the returned time. If fresh is true, that is the time of the
 // call or later. AsOf implements cache.Source.
 func (r *Replica) AsOf(ctx context.Context, fresh bool) (time.Time, error) {

@@ -1,8 +1,9 @@
 // Package links keeps a link, which is an agent's tunnel, to every replica of the bridge behind a load balancer.
 //
 // Invariants:
-//   - A lost link is dialled again within half a second. After failures, the pauses grow. A change ends such a pause.
-//     Each dial follows a random pause, so that agents that lost links together do not dial together.
+//   - A lost link is dialled again within half a second. After failures, the pauses grow. Such a pause also ends when a
+//     link ends or a bridge sends an announcement. Each dial follows a random pause, so that agents that lost links
+//     together do not dial together.
 //   - A link to a draining replica does not count. An agent that has no other link dials until it has one.
 package links
 
@@ -151,7 +152,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			k.cfg.Log.Warn("the agent cannot connect to the bridge", "error", err.Error())
 		}
 		pause = min(max(2*pause, firstPause), maxPause)
-		if k.wait(ctx, pause/2+rand.N(pause/2)) { //nolint:gosec // as above
+		if k.wait(ctx, pause/2+rand.N(pause/2)) { //nolint:gosec // jitter needs no secure randomness
 			pause = 0
 		}
 	}
