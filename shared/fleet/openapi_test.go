@@ -150,13 +150,14 @@ func TestFleetIncompleteOpenAPI(t *testing.T) {
 func TestFleetOpenAPIWarnsOfDiscovery(t *testing.T) {
 	var a, b atomic.Int32
 	silent := withSchema("1", `"B":{}`, &b)
-	h, _ := newFleet(t, gatewaytest.Options{}, withSchema("1", `"A":{}`, &a), func(w http.ResponseWriter, r *http.Request) {
+	refuses := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/apis" {
 			refuse(403, "Forbidden", "not for you")(w, r)
 			return
 		}
 		silent(w, r)
-	})
+	}
+	h, _ := newFleet(t, gatewaytest.Options{}, withSchema("1", `"A":{}`, &a), refuses)
 	for _, path := range []string{"/fleet/openapi/v3", "/fleet/openapi/v3/api/v1"} {
 		text, resp := h.DoText("GET", path, nil, "")
 		if got := resp.Header["Warning"]; resp.StatusCode != 200 || len(got) != 1 ||

@@ -203,7 +203,8 @@ func invalidProof(err error) *status.Error {
 }
 
 func rejoinHint(cluster string) string {
-	return "have the cluster join again: clusterpass cluster join --pull --replace " + cluster
+	return "have the cluster join again, with --group for the groups of its callers: " +
+		"clusterpass cluster join --pull --replace " + cluster + " --group GROUP"
 }
 
 // hasAudience reports whether a token claims an audience. It verifies nothing.

@@ -86,33 +86,39 @@ func TestTransfersAreExact(t *testing.T) {
 		})
 		t.Run(name+"/port-forward", func(t *testing.T) {
 			_, addr := e2e.PortForward(t, g, bin, ns, port)
-			var wg sync.WaitGroup
-			for range 2 {
-				wg.Go(func() {
-					conn, err := net.Dial("tcp", addr)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					defer conn.Close()
-					_ = conn.SetDeadline(time.Now().Add(10 * time.Minute))
-					go func() {
-						_, _ = conn.Write(data)
-						_ = conn.(*net.TCPConn).CloseWrite()
-					}()
-					sum := newChecksum()
-					if _, err := io.Copy(sum, conn); err != nil || !sum.equals(want) {
-						t.Errorf("%d bytes came back, %v", sum.n, err)
-					}
-				})
-			}
-			wg.Wait()
+			forwardTwice(t, addr, data, want)
 		})
 	}
 }
 
-// transfer runs a transfer, again if a reset cut it off. kube-apiserver closes its socket while output is unsent. A ping
-// of kubectl, every 5 s, that arrives then resets the connection, also without the gateway.
+// forwardTwice sends data through a forwarded port by two connections at the same time.
+func forwardTwice(t *testing.T, addr string, data []byte, want [sha256.Size]byte) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(10 * time.Minute))
+			go func() {
+				_, _ = conn.Write(data)
+				_ = conn.(*net.TCPConn).CloseWrite()
+			}()
+			sum := newChecksum()
+			if _, err := io.Copy(sum, conn); err != nil || !sum.equals(want) {
+				t.Errorf("%d bytes came back, %v", sum.n, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// transfer runs a transfer, again if a reset cut it off. kube-apiserver closes its socket while output is unsent. A
+// ping of kubectl, every 5 s, that arrives then resets the connection, also without the gateway.
 func transfer(t *testing.T, run func() (stderr string, err error)) {
 	t.Helper()
 	for attempt := 1; ; attempt++ {

@@ -112,8 +112,9 @@ func life(v secrets.Value) (begin, end time.Time, err error) {
 		err = t.UnsafeClaimsWithoutVerification(&claims)
 	}
 	if err != nil || claims.IssuedAt == nil || claims.Expiry == nil {
+		// The parser's error could quote the credential.
 		return time.Time{}, time.Time{}, errors.New("the agent's credential is not one of the gateway's; " +
-			"have the cluster join again: clusterpass cluster join --pull --replace") // the parser's error could quote it
+			"have the cluster join again: clusterpass cluster join --pull --replace NAME --group GROUP")
 	}
 	return claims.IssuedAt.Time(), claims.Expiry.Time(), nil
 }
