@@ -90,9 +90,10 @@ lint: ## Run the linters
 	@$(STEP) "lint (the first run builds the linter: minutes)" $(NEEDS_GO) $(LINT) run ./...
 	@cd infra/release && ../../$(STEP) "lint the module of the images" $(NEEDS_GO) $(subst scripts/lint,../../scripts/lint,$(LINT)) run ./...
 
-vet: ## Run go vet, also for macOS
+vet: ## Run go vet, also for macOS, and compile clusterpass for Windows
 	@$(STEP) "go vet" $(NEEDS_GO) go vet ./...
 	@$(STEP) "go vet for macOS" $(NEEDS_GO) env GOOS=darwin CGO_ENABLED=0 go vet $(PORTABLE)
+	@$(STEP) "compile clusterpass for Windows" $(NEEDS_GO) env GOOS=windows CGO_ENABLED=0 go build -o /dev/null ./scripts/clusterpass
 
 rules: ## Refuse style findings in comments and docs
 	@$(STEP) "check the style of comments and docs" "Go 1.26.4 or later; CONTRIBUTING.md lists the rules" go run ./scripts/style

@@ -119,7 +119,7 @@ func gatewayOf(server string) (string, error) {
 	case u.Path == "/" || slices.Contains(paths, u.Path) || strings.HasPrefix(u.Path, kubeconfig.Path("")):
 		return "https://" + u.Host, nil
 	}
-	return "", fmt.Errorf("its server %q is no gateway's: want one at /, /fleet or /clusters/NAME", server)
+	return "", fmt.Errorf("its server %q is no gateway's: want one at /, /fleet, /fleet/@ or /clusters/NAME", server)
 }
 
 func (u *user) config() (*rest.Config, error) {

@@ -1,5 +1,6 @@
-// Package filelock locks files against other processes, and makes changes of directories durable. It uses flock(2): a
-// lock also excludes goroutines of this process, and the kernel releases it when the process ends.
+// Package filelock locks files against other processes, and makes changes of directories durable. A lock also excludes
+// goroutines of this process, and the kernel releases it when the process ends. Unix uses flock(2), and Windows
+// LockFileEx.
 package filelock
 
 import (
@@ -7,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 )
 
@@ -16,9 +16,12 @@ type Mode int
 
 // The modes of a lock.
 const (
-	Shared    Mode = syscall.LOCK_SH
-	Exclusive Mode = syscall.LOCK_EX
+	Shared Mode = iota
+	Exclusive
 )
+
+// errLocked means that another process has the lock, or that the file was removed.
+var errLocked = errors.New("the file is locked")
 
 const (
 	firstWait = 200 * time.Microsecond
@@ -30,13 +33,16 @@ const (
 func Lock(ctx context.Context, root *os.Root, name string, mode Mode) (*os.File, error) {
 	for wait := firstWait; ; wait = min(2*wait, maxWait) {
 		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("lock %s/%s: %w: %w", root.Name(), name, err, context.Cause(ctx))
+			if cause := context.Cause(ctx); !errors.Is(cause, err) {
+				err = fmt.Errorf("%w: %w", err, cause)
+			}
+			return nil, fmt.Errorf("lock %s/%s: %w", root.Name(), name, err)
 		}
 		f, err := try(root, name, mode)
 		if err == nil {
 			return f, nil
 		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
+		if !errors.Is(err, errLocked) {
 			return nil, fmt.Errorf("lock %s/%s: %w", root.Name(), name, err)
 		}
 		select {
@@ -63,35 +69,7 @@ func try(root *os.Root, name string, mode Mode) (*os.File, error) {
 	}
 	if named, err := root.Lstat(name); err != nil || !os.SameFile(locked, named) {
 		_ = f.Close()
-		return nil, syscall.EWOULDBLOCK
+		return nil, errLocked
 	}
 	return f, nil
-}
-
-func flock(f *os.File, mode Mode) error {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var lockErr error
-	if err := conn.Control(func(fd uintptr) {
-		for {
-			lockErr = syscall.Flock(int(fd), int(mode)|syscall.LOCK_NB)
-			if !errors.Is(lockErr, syscall.EINTR) {
-				return
-			}
-		}
-	}); err != nil {
-		return err
-	}
-	return lockErr
-}
-
-// SyncDir makes created, renamed and removed files of the directory name in root durable.
-func SyncDir(root *os.Root, name string) error {
-	d, err := root.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// overlap is how long a credential still connects after its renewal. An agent may have read the shared credential
-	// just before another agent of the cluster renewed it.
+	// overlap is how long the previous credential still connects after a renewal. An older one does not. An agent may
+	// have read the shared credential just before another agent of the cluster renewed it.
 	overlap = time.Minute
 	// renewalPause is the minimum interval between two renewals of one cluster. It limits writes to the object store.
 	renewalPause = 10 * time.Second

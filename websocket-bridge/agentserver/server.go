@@ -7,10 +7,11 @@
 //   - Every Config.Recheck, the bridge checks each agent's credential, with objects that are at most passes.MaxAge old.
 //     It closes the tunnel if the credential is invalid or cannot be checked.
 //   - An agent proves that it has its credential's key. Only bootstrap credentials and those of earlier versions have
-//     none. If an agent sends a replaced credential, even through its open tunnel, all credentials of the cluster's
-//     agents end. Exceptions are connections within a minute of the renewal or by earlier versions, and repeated
-//     renewals with the same key. A bootstrap credential that connects is only refused: agents of earlier versions try
-//     that.
+//     none.
+//   - If an agent sends a replaced credential, even through its open tunnel, all credentials of the cluster's agents
+//     end. Exceptions are connections with the previous credential within a minute of its renewal, connections with a
+//     credential of an earlier version, and repeated renewals with the same key.
+//   - A bootstrap credential that connects is only refused: agents of earlier versions try that.
 //   - The tunnel port requires a token of the gateway for one cluster, valid for a minute.
 //   - API requests in a tunnel are TLS between the component that dialed and the member's API server. Agents cannot
 //     decrypt them. A bridge cannot decrypt connections that it carries for other components.

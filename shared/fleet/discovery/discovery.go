@@ -79,9 +79,7 @@ func (h *Handler) discovery(w http.ResponseWriter, allowed []members.Entry, part
 	if err != nil {
 		return err
 	}
-	for _, e := range failures {
-		members.AddWarning(w.Header(), e.Text()+" (its kinds are left out)")
-	}
+	members.WarnOf(w.Header(), failures, "its kinds are left out")
 	if len(union.Items) == 0 && len(failures) == 0 {
 		members.AddWarning(w.Header(), nothingGlobal)
 	}

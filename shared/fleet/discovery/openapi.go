@@ -157,15 +157,11 @@ func (h *Handler) groupVersion(path string, sources []source) (*schema, error) {
 }
 
 func writeSchema(w http.ResponseWriter, body []byte, missing []*members.Failure) {
-	warnOfSchemas(w.Header(), missing)
+	members.WarnOf(w.Header(), missing, omittedSchemas)
 	respond.JSON(w, http.StatusOK, body)
 }
 
-func warnOfSchemas(header http.Header, missing []*members.Failure) {
-	for _, e := range missing {
-		members.AddWarning(header, e.Text()+" (its schemas are left out)")
-	}
-}
+const omittedSchemas = "its schemas are left out"
 
 func etagOf(sources []source) string {
 	h := sha256.New()

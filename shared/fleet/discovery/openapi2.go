@@ -28,7 +28,7 @@ func (h *Handler) openAPI2(w http.ResponseWriter, allowed []members.Entry) error
 	if err != nil {
 		return err
 	}
-	warnOfSchemas(w.Header(), d.failures)
+	members.WarnOf(w.Header(), d.failures, omittedSchemas)
 	respond.Typed(w, contentType, http.StatusOK, d.body)
 	return nil
 }

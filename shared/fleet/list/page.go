@@ -14,8 +14,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// A page after the first calls as many members as should fill it, and at least minPageMembers. It may end before its
-// limit. Every member that it calls in vain reads as many objects as the whole page has.
+// minPageMembers is the minimum number of members that a page after the first calls. Such a page calls as many as
+// should fill it, and may end before its limit. Each member reads as many objects as the whole page has.
 const minPageMembers = 4
 
 // page is a list, or a page of one.

@@ -225,8 +225,14 @@ func (w *writer) endWithin(parts []*part, i int) (end merge.Metadata, err error)
 	return metadataOf(t), nil
 }
 
-// pageMembers estimates how many members fill a page, from one that has some objects of the used members.
-func pageMembers(limit, used, objects int) int { return limit * used / max(1, objects) }
+// pageMembers estimates how many members fill a page, from one that has some objects of the used members. It returns 0
+// for the minimum, which tokens omit.
+func pageMembers(limit, used, objects int) int {
+	if n := limit * used / max(1, objects); n > minPageMembers {
+		return n
+	}
+	return 0
+}
 
 func metadataOf(t cursor.Token) merge.Metadata {
 	m := merge.Metadata{Continue: t.String()}

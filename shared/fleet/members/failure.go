@@ -175,8 +175,9 @@ func ExpiredSummary(failures []*Failure) error {
 	return e
 }
 
-// Errors returns the errors that the failures wrap.
+// Errors returns the errors that the first failures wrap. The log has them as the cause of a failed request.
 func Errors(failures []*Failure) []error {
+	failures = failures[:min(len(failures), maxTexts)]
 	out := make([]error, 0, len(failures))
 	for _, e := range failures {
 		out = append(out, e.Err)
@@ -193,7 +194,7 @@ func Texts(failures []*Failure) string {
 	}
 	text := strings.Join(out, "; ")
 	if more := len(failures) - len(shown); more > 0 {
-		text += fmt.Sprintf("; and %d more clusters", more)
+		text += fmt.Sprintf("; and %d more failures", more)
 	}
 	return text
 }

@@ -48,7 +48,7 @@ func TestTextsAreBounded(t *testing.T) {
 	}{
 		"one":      {1, []string{`cluster "m0": ` + long[:maxText/2]}},
 		"two":      {2, []string{`cluster "m0": ` + long[:maxText/4], `...; cluster "m1": ` + long[:maxText/4]}},
-		"hundreds": {500, []string{`cluster "m0": ` + long[:1000], `cluster "m15": x`, "; and 484 more clusters"}},
+		"hundreds": {500, []string{`cluster "m0": ` + long[:1000], `cluster "m15": x`, "; and 484 more failures"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var failures []*Failure

@@ -17,13 +17,16 @@ const (
 )
 
 // Warn adds a warning for each member that the response leaves out. kubectl prints them.
-func Warn(h http.Header, failures []*Failure) {
+func Warn(h http.Header, failures []*Failure) { WarnOf(h, failures, "left out") }
+
+// WarnOf is Warn with another description of what the response leaves out.
+func WarnOf(h http.Header, failures []*Failure, omission string) {
 	for i, e := range failures {
-		if len(h["Warning"]) >= MaxWarnings-1 && i < len(failures)-1 {
-			AddWarning(h, fmt.Sprintf("%d more clusters are left out", len(failures)-i))
+		if more := len(failures) - i; len(h["Warning"]) >= MaxWarnings-1 && more > 1 {
+			AddWarning(h, fmt.Sprintf("%d more clusters fail (%s)", more, omission))
 			return
 		}
-		AddWarning(h, e.Text()+" (left out)")
+		AddWarning(h, e.Text()+" ("+omission+")")
 	}
 }
 

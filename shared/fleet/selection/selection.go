@@ -4,8 +4,8 @@
 //   - A cluster that the caller may not call is never a target. A response names it only if the request did.
 //   - The gateway reads the kind of a resource with its own credential, in the control-plane cluster even if the caller
 //     may not call that cluster.
-//   - A cluster that cannot report the kind becomes a target that fails. The condition is that a ResourceRegistry
-//     covers, in this cluster, a kind that another cluster reports.
+//   - A cluster that cannot report the kind becomes a target that fails, if a ResourceRegistry covers one of the
+//     possible kinds in it. See possibleKinds and dropPartlyCovered.
 package selection
 
 import (

@@ -54,7 +54,7 @@ type Store struct {
 	file    *os.File
 	info    os.FileInfo   // result of Stat when the file was opened
 	size    int64         // bytes of the file that were read or written
-	state   *state        // content of these bytes; replaced with the file
+	state   *state        // content of these bytes; a new state for each new file
 	changed chan struct{} // closed and replaced after new records were read or written
 }
 

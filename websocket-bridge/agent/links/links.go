@@ -194,9 +194,9 @@ func (k *Keeper) notify() {
 	}
 }
 
-// hasAllLinks reports whether there are as many links as replicas. Links to draining replicas do not count. The number
-// of replicas may still include a draining one. The agent then dials in vain, after growing pauses, until a bridge
-// announces the new number. The same number may mean that a new replica replaces the draining one.
+// hasAllLinks reports whether there are as many links as replicas. Links to draining replicas do not count. If the
+// announced number stays the same, a new replica may have replaced the draining one, so the agent dials. If the number
+// still includes the draining one, it dials in vain, after growing pauses, until a bridge announces the new number.
 func (k *Keeper) hasAllLinks() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
