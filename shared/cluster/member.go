@@ -123,10 +123,10 @@ func (m *Member) hasVersions(revision uint64, secretVersion string) bool {
 }
 
 // withObject returns a Member with another version of the object, with an equal spec. Both share connections and the
-// circuit breaker. A change of the condition Ready opens or closes the breaker.
+// circuit breaker. A newer condition Ready opens or closes the breaker. Concurrent requests may pass an older object.
 func (m *Member) withObject(c record) *Member {
 	switch silent := isSilent(c.Cluster); {
-	case silent == isSilent(m.Cluster):
+	case silent == isSilent(m.Cluster) || c.revision < m.record.revision:
 	case silent:
 		m.breaker.Suspect()
 	default:

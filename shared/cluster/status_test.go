@@ -129,8 +129,11 @@ func TestStoredStatusAndCircuitBreaker(t *testing.T) {
 	expectTrials("unreachable", 5)
 	store(`{"spec":{},` + isUpgraded + `}`)
 	expectTrials("another version", 0)
+	older := get().record
 	store(`{"spec":{},` + isTimeout + `}`)
 	expectTrials("the failure is stored", 0)
+	_ = get().withObject(older) // as a concurrent request does that read the object before
+	expectTrials("an older object arrives late", 0)
 	store(`{"spec":{},` + isReady + `}`)
 	expectTrials("another process has reached it", 5)
 	store(`{"spec":{},` + isUpgraded + `}`)

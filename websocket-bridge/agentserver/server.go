@@ -9,8 +9,8 @@
 //   - An agent proves that it has its credential's key. Only bootstrap credentials and those of earlier versions have
 //     none.
 //   - If an agent sends a replaced credential, even through its open tunnel, all credentials of the cluster's agents
-//     end. Exceptions are connections with the previous credential within a minute of its renewal, connections with a
-//     credential of an earlier version, and repeated renewals with the same key.
+//     end. Connections with the previous credential are an exception for a minute after its renewal. So are connections
+//     with a credential of an earlier version, and repeated renewals with the same key.
 //   - A bootstrap credential that connects is only refused: agents of earlier versions try that.
 //   - The tunnel port requires a token of the gateway for one cluster, valid for a minute.
 //   - API requests in a tunnel are TLS between the component that dialed and the member's API server. Agents cannot
