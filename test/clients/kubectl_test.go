@@ -7,7 +7,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestKubectl: the oldest and the newest kubectl in docs/reference/clients.md must read, stream, write and ask for rights.
+// TestKubectl: the oldest and the newest kubectl of docs/reference/clients.md must read, stream, write and ask for
+// rights.
 func TestKubectl(t *testing.T) {
 	ns := e2e.StreamPods(t, e2e.Members, "shell", "finite-a")
 	coverEverything(t)
