@@ -19,7 +19,6 @@ import (
 	"cmp"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/cache"
@@ -39,7 +38,8 @@ import (
 // BareWrites selects the writes that may omit the cluster in a fleet of several. See object.BareWrites.
 type BareWrites = object.BareWrites
 
-// The values of BareWrites.
+// BareWhole permits writes that send a whole object or manifest. BareNone permits only deletions and patches with a
+// precondition. BareAll permits all. docs/reference/fleet.md has the details.
 const (
 	BareWhole = object.BareWhole
 	BareNone  = object.BareNone
@@ -173,7 +173,7 @@ func (d *dispatcher) dispatch(w http.ResponseWriter, targets []members.Target) (
 	switch {
 	case res.Verb == "proxy", res.Subresource != "" && rawSubresources[res.Subresource]:
 		return d.object.Forward(w, targets)
-	case res.Verb == "watch" && res.Name != "" && !strings.Contains(d.req.Route.Path, "/watch/"):
+	case res.Verb == "watch" && res.Name != "" && !res.HasLegacyPrefix:
 		// kube-apiserver ignores the parameter watch in a GET of one object.
 		query := d.req.Query()
 		query.Del("watch")

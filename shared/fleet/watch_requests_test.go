@@ -31,6 +31,27 @@ func TestFleetWatchOneLine(t *testing.T) {
 	}
 }
 
+// TestFleetGetIgnoresWatch fails if a GET of one object watches it. kube-apiserver ignores the parameter there. Only the
+// legacy prefix watches one object, also if it is escaped.
+func TestFleetGetIgnoresWatch(t *testing.T) {
+	for path, want := range map[string]string{
+		"/api/v1/namespaces/watch/pods/p?watch=1": "/api/v1/namespaces/watch/pods/p",
+		"/api/v1/%77atch/namespaces/x/pods/p":     "/api/v1/namespaces/x/pods?fieldSelector=metadata.name%3Dp",
+	} {
+		t.Run(path, func(t *testing.T) {
+			got := make(chan string, 16)
+			h, _ := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) {
+				got <- r.URL.RequestURI()
+				respond(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","namespace":"watch"}}`)(w, r)
+			})
+			h.Do("GET", "/fleet"+path, nil, "")
+			if uri := <-got; uri != want {
+				t.Errorf("the member got %s, want %s", uri, want)
+			}
+		})
+	}
+}
+
 // TestFleetWatchOtherIdentity fails if a watch goes on after the cluster's identity mode changed.
 func TestFleetWatchOtherIdentity(t *testing.T) {
 	t.Parallel() // the test waits more than it computes

@@ -9,14 +9,16 @@ import (
 
 // Resource describes a path of the Kubernetes API, as kube-apiserver's RequestInfo does.
 type Resource struct {
-	IsResource  bool // false for a path such as /version; then only Verb is set
-	Verb        string
-	APIGroup    string
-	APIVersion  string
-	Namespace   string
-	Resource    string
-	Subresource string
-	Name        string
+	IsResource bool // false for a path such as /version; then only Verb is set
+	Verb       string
+	// HasLegacyPrefix reports whether watch/ or proxy/ precedes the resource, as in /api/v1/watch/pods.
+	HasLegacyPrefix bool
+	APIGroup        string
+	APIVersion      string
+	Namespace       string
+	Resource        string
+	Subresource     string
+	Name            string
 	// Tail is the path after a proxy subresource, unescaped and without its leading slash.
 	Tail string
 }
@@ -49,7 +51,8 @@ func ParseResource(method, path, rawQuery string) Resource {
 		return r
 	}
 	r.IsResource, r.Verb = true, methodVerbs[method]
-	if parts[0] == "watch" || parts[0] == "proxy" { // legacy prefixes
+	if parts[0] == "watch" || parts[0] == "proxy" {
+		r.HasLegacyPrefix = true
 		if len(parts) < 2 {
 			r.IsResource = false
 			return r

@@ -268,7 +268,21 @@ var resourceCases = []struct {
 	},
 	{
 		"GET", "/api/v1/watch/namespaces/a/pods", "",
-		Resource{IsResource: true, Verb: "watch", APIVersion: "v1", Namespace: "a", Resource: "pods"},
+		Resource{
+			IsResource: true, Verb: "watch", HasLegacyPrefix: true, APIVersion: "v1", Namespace: "a", Resource: "pods",
+		},
+	},
+	{
+		"GET", "/api/v1/%77atch/nodes/n", "",
+		Resource{
+			IsResource: true, Verb: "watch", HasLegacyPrefix: true, APIVersion: "v1", Resource: "nodes", Name: "n",
+		},
+	},
+	{
+		"GET", "/api/v1/namespaces/watch/pods/p", "watch=1",
+		Resource{
+			IsResource: true, Verb: "watch", APIVersion: "v1", Namespace: "watch", Resource: "pods", Name: "p",
+		},
 	},
 	{
 		"POST", "/api/v1/namespaces/a/pods/p/exec", "command=sh",
