@@ -17,7 +17,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// maxSilence is the time after which a silent member is called again. kube-apiserver sends a bookmark each minute.
+// maxSilence is how long a read from a member may last. kube-apiserver sends a bookmark each minute.
 const maxSilence = 5 * time.Minute
 
 // list starts a list with the client's selectors.
@@ -112,7 +112,8 @@ func (f *follower) sendListed(ctx context.Context, typ string, l *listing) bool 
 	return f.send(ctx, e)
 }
 
-// read delivers events until the member ends its watch. It calls stop if the member sends nothing for maxSilence.
+// read delivers events until the member ends its watch. It calls stop if it waits longer than maxSilence for an event.
+// The time in which the client does not read does not count.
 func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error {
 	idle := time.AfterFunc(maxSilence, stop)
 	defer idle.Stop()
@@ -120,14 +121,15 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 	in.Scanner.Field = "object"
 	var columns []merge.Column
 	for {
+		idle.Reset(maxSilence)
 		text := in.ExpectValue('{')
+		idle.Stop()
 		if errors.Is(in.Err(), io.EOF) {
 			return nil
 		} else if in.Err() != nil {
 			return members.NewFailure(f.Name, http.StatusBadGateway, in.Err(), "the watch of cluster %q broke off", f.Name)
 		}
 		in.Limit(merge.MaxObject)
-		idle.Reset(maxSilence)
 		e, err := f.parse(text, in.Scanner.Found, &columns)
 		if err != nil {
 			return err
@@ -139,7 +141,8 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 	}
 }
 
-// parse parses an event. columns are those of the last table. An event that is not covered becomes a bookmark.
+// parse parses an event. columns has the column definitions of the last Table that had some, and parse updates it. An
+// event that is not covered becomes a bookmark.
 func (f *follower) parse(text []byte, found scan.Found, columns *[]merge.Column) (event, error) {
 	typ, object, err := eventOf(text, found)
 	if err != nil {
