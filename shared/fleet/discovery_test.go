@@ -10,15 +10,34 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetVersionWarns fails if a client learns nothing of a cluster that cannot report its version.
+// TestFleetVersionWarns fails if a client learns nothing of a cluster that cannot report its version. It also fails if
+// the page of a broken proxy passes as a version.
 func TestFleetVersionWarns(t *testing.T) {
-	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, `{"major":"1"}`), refuse(403, "Forbidden", "not for you"))
-	text, resp := h.DoText("GET", "/fleet/version", nil, "")
-	if got := resp.Header.Get("Warning"); resp.StatusCode != 200 || text != `{"major":"1"}` ||
-		got != `299 clusterpass "cluster \"b\": not for you (left out)"` {
-		t.Errorf("%s %s, warning %s", resp.Status, text, got)
+	good := respond(200, `{"major":"1"}`)
+	for name, tt := range map[string]struct {
+		first, second http.HandlerFunc
+		warning       string
+		code          int
+		reason        string
+	}{
+		"a refusal": {
+			good, refuse(403, "Forbidden", "not for you"), `cluster \"b\": not for you (left out)`, 403, "members_refused",
+		},
+		"a page": {
+			respond(200, "<html>"), good, `cluster \"a\" sends a version that is not a JSON object (left out)`, 502,
+			"members_failed",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := newFleet(t, gatewaytest.Options{}, tt.first, tt.second)
+			text, resp := h.DoText("GET", "/fleet/version", nil, "")
+			if got := resp.Header.Get("Warning"); resp.StatusCode != 200 || text != `{"major":"1"}` ||
+				got != `299 clusterpass "`+tt.warning+`"` {
+				t.Errorf("%s %s, warning %s", resp.Status, text, got)
+			}
+			gatewaytest.WantStatus(t, h.Do("GET", "/fleet/version?strict=true", nil, ""), tt.code, tt.reason, "cluster ")
+		})
 	}
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/version?strict=true", nil, ""), 403, "members_refused", `cluster "b"`)
 }
 
 // TestFleetLargeDiscovery fails if a member whose compressed discovery is too large breaks discovery of the others.

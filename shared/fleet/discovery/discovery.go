@@ -5,12 +5,13 @@
 // Invariants:
 //   - The most frequent kind and scope of a resource win, or on a tie those of the cluster that was registered first.
 //     The vote of the control-plane cluster outweighs all others.
-//   - A member that fails causes a warning. A strict request fails instead. Exceptions are a 304 and the gateway's own
-//     health, which calls no member.
+//   - A member that fails causes a warning, but not in a 304. A strict request fails instead. The gateway's own health
+//     calls no member.
 //   - Documents of members are bounded in size and in the number of their values before they are decoded.
 package discovery
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"net/http"
@@ -34,7 +35,7 @@ func (h *Handler) Serve(w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
-	// Of different answers of clusters, the first counts. A cluster that is registered later does not change it.
+	// The first registered cluster answers /version, and wins in OpenAPI v2. In other documents it decides ties.
 	slices.SortFunc(allowed, func(a, b members.Entry) int { return cmp.Compare(a.ID, b.ID) })
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
@@ -62,12 +63,26 @@ func (h *Handler) version(w http.ResponseWriter, allowed []members.Entry) error 
 	if err != nil {
 		return err
 	}
-	if len(good) == 0 || len(failures) > 0 && h.Request.Strict {
+	var answer []byte
+	for _, i := range good {
+		if !isObject(bodies[i]) {
+			name := allowed[i].Name
+			failures = append(failures, members.NewFailure(name, http.StatusBadGateway, nil,
+				"cluster %q sends a version that is not a JSON object", name))
+		} else if answer == nil {
+			answer = bodies[i]
+		}
+	}
+	if answer == nil || len(failures) > 0 && h.Request.Strict {
 		return members.Summary(failures)
 	}
 	members.Warn(w.Header(), failures)
-	respond.JSON(w, http.StatusOK, bodies[good[0]])
+	respond.JSON(w, http.StatusOK, answer)
 	return nil
+}
+
+func isObject(text []byte) bool {
+	return bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) && json.Valid(text)
 }
 
 // nothingGlobal is the warning that kubectl prints before its error that there is no such kind.

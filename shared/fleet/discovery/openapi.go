@@ -17,6 +17,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/respond"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -190,7 +191,11 @@ func (h *Handler) readIndex(allowed []members.Entry, union discoveryv2.APIGroupD
 	isGlobal := indexPaths(union)
 	for _, i := range good {
 		var x indexDocument
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(bodies[i], &x); err != nil {
+		err := scan.CheckValueCount(bodies[i], maxDiscovered)
+		if err == nil {
+			err = kjson.UnmarshalCaseSensitivePreserveInts(bodies[i], &x)
+		}
+		if err != nil {
 			name := allowed[i].Name
 			d.failures = append(d.failures, members.NewFailure(name, http.StatusBadGateway, err,
 				"cluster %q sends an OpenAPI index that cannot be read", name))
