@@ -10,8 +10,8 @@ type boundary interface {
 	// next returns how many bytes of p belong to the current event, including its end, or -1 if the event does not end in
 	// p.
 	next(p []byte) int
-	// between reports whether the processed bytes end with the end of an event.
-	between() bool
+	// isBetweenEvents reports whether the processed bytes end with the end of an event.
+	isBetweenEvents() bool
 }
 
 // boundaryOf returns nil for content types whose events it cannot separate.
@@ -42,7 +42,7 @@ func (l *lines) next(p []byte) int {
 	return -1
 }
 
-func (l *lines) between() bool { return !l.open }
+func (l *lines) isBetweenEvents() bool { return !l.open }
 
 // lengths finds events that consist of a 4-byte big-endian length and as many bytes, as in protobuf.
 type lengths struct {
@@ -77,4 +77,4 @@ func (l *lengths) next(p []byte) int {
 	return end
 }
 
-func (l *lengths) between() bool { return l.have == 0 }
+func (l *lengths) isBetweenEvents() bool { return l.have == 0 }

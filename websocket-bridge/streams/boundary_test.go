@@ -51,8 +51,8 @@ func TestBoundaries(t *testing.T) {
 						t.Fatalf("%s, %q after %d bytes: %d, want %d", tt.contentType, piece, at, got, want)
 					}
 					at += len(piece)
-					if wantBetween := at == 0 || at == ends[0] || at == ends[1]; b.between() != wantBetween {
-						t.Fatalf("%s, after %q: between is %v", tt.contentType, all[:at], b.between())
+					if wantBetween := at == 0 || at == ends[0] || at == ends[1]; b.isBetweenEvents() != wantBetween {
+						t.Fatalf("%s, after %q: isBetweenEvents is %v", tt.contentType, all[:at], b.isBetweenEvents())
 					}
 				}
 			}
@@ -73,7 +73,7 @@ func FuzzLengths(f *testing.F) {
 		if first < 0 && second >= 0 {
 			first = at + second
 		}
-		if got := whole.next(data); got != first || whole.between() != pieces.between() || whole.left != pieces.left {
+		if got := whole.next(data); got != first || whole.isBetweenEvents() != pieces.isBetweenEvents() || whole.left != pieces.left {
 			t.Errorf("whole: %d %v; in pieces: %d %v", got, whole, first, pieces)
 		}
 	})
@@ -90,7 +90,7 @@ func FuzzItems(f *testing.F) {
 		if first < 0 && second >= 0 {
 			first = at + second
 		}
-		if got := whole.next(data); got != first || whole.between() != pieces.between() ||
+		if got := whole.next(data); got != first || whole.isBetweenEvents() != pieces.isBetweenEvents() ||
 			len(whole.open) != len(pieces.open) {
 			t.Errorf("whole: %d %v; in pieces: %d %v", got, whole, first, pieces)
 		}

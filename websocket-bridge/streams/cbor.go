@@ -45,7 +45,7 @@ func (c *items) next(p []byte) int {
 	return end
 }
 
-func (c *items) between() bool { return !c.some && !c.lost }
+func (c *items) isBetweenEvents() bool { return !c.some && !c.lost }
 
 func (c *items) step(b byte) {
 	c.some = true

@@ -30,9 +30,10 @@ type Stream struct {
 	mu     sync.Mutex
 	ended  *status.Error           // first reason for which the stream was ended; nil if there was none
 	finish func(why *status.Error) // ends the response in an orderly manner; nil if only a cut can end it
-	// client sets the write deadline of the client. It is nil before setClient, after a hijack and after Close.
-	client func(time.Time) error
-	closed bool
+	// setWriteDeadline sets the client's write deadline. It is nil before startWriteDeadlines, after a hijack and after
+	// Close.
+	setWriteDeadline func(time.Time) error
+	closed           bool
 }
 
 func newStream(ctx context.Context, r *Registry, info Info) *Stream {
@@ -59,8 +60,9 @@ func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 	return s
 }
 
-// Context ends with the stream. Its cause wraps a *status.Error if the gateway ended the stream. After the orderly end
-// of a watch without a websocket, it also matches forward.ErrFinished, so that the response looks complete.
+// Context ends with the stream. Its cause wraps a *status.Error if the gateway ended the stream, unless the handler
+// returned first. After the orderly end of a watch without a websocket, it also matches forward.ErrFinished, so that
+// the response looks complete.
 func (s *Stream) Context() context.Context { return s.ctx }
 
 // finishTime is the maximum duration of an orderly end. After it, Context is cancelled.
@@ -102,9 +104,9 @@ func (s *Stream) Close(err error) error {
 	s.mu.Lock()
 	why := s.ended
 	s.closed = true
-	if s.client != nil {
-		s.setDeadline(s.client) // the rest of the response is written after the handler returns
-		s.client = nil
+	if s.setWriteDeadline != nil {
+		s.extendDeadlineLocked(s.setWriteDeadline) // the rest of the response is written after the handler returns
+		s.setWriteDeadline = nil
 	}
 	s.mu.Unlock()
 	s.detach()
@@ -130,17 +132,18 @@ func (s *Stream) Close(err error) error {
 	return err
 }
 
-// setClient sets the write deadline, and shortens it when the stream ends: an unread response must not delay the end.
-func (s *Stream) setClient(deadline func(time.Time) error) {
+// startWriteDeadlines sets the first write deadline. It shortens the deadline when the stream ends: an unread response
+// must not delay the end.
+func (s *Stream) startWriteDeadlines(set func(time.Time) error) {
 	s.mu.Lock()
-	s.client = deadline
-	s.setDeadline(deadline)
+	s.setWriteDeadline = set
+	s.extendDeadlineLocked(set)
 	s.mu.Unlock()
 	context.AfterFunc(s.ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.client != nil {
-			s.setDeadline(s.client)
+		if s.setWriteDeadline != nil {
+			s.extendDeadlineLocked(s.setWriteDeadline)
 		}
 	})
 }
@@ -168,14 +171,15 @@ func (f finished) Unwrap() error { return f.why }
 
 func (finished) Is(target error) bool { return target == forward.ErrFinished }
 
-func (s *Stream) deadline(set func(time.Time) error) {
+func (s *Stream) extendDeadline(set func(time.Time) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setDeadline(set)
+	s.extendDeadlineLocked(set)
 }
 
-// setDeadline sets a write deadline: StallTimeout, or at most finishTime if the stream is ending. s.mu must be locked.
-func (s *Stream) setDeadline(set func(time.Time) error) {
+// extendDeadlineLocked sets a write deadline: StallTimeout, or at most finishTime if the stream is ending. s.mu must be
+// locked.
+func (s *Stream) extendDeadlineLocked(set func(time.Time) error) {
 	d := s.registry.cfg.StallTimeout
 	if (s.ended != nil || s.ctx.Err() != nil) && (d == 0 || d > finishTime) {
 		d = finishTime

@@ -169,6 +169,25 @@ func TestSPDYPingsKeepNoStream(t *testing.T) {
 	})
 }
 
+// TestUnknownEventsAreCut fails if a watch looks complete although it may have ended within an event.
+func TestUnknownEventsAreCut(t *testing.T) {
+	for contentType, isComplete := range map[string]bool{"application/json": true, "application/yaml": false} {
+		t.Run(contentType, func(t *testing.T) {
+			s := open(t, Config{}, Watch)
+			w := s.ResponseWriter(httptest.NewRecorder())
+			w.Header().Set("Content-Type", contentType)
+			w.WriteHeader(http.StatusOK)
+			_, _ = io.WriteString(w, "{}\n")
+			s.End(tooLong)
+			<-s.Context().Done()
+			err := context.Cause(s.Context())
+			if !errors.Is(err, tooLong) || errors.Is(err, forward.ErrFinished) != isComplete {
+				t.Errorf("ended for %v, complete is not %v", err, isComplete)
+			}
+		})
+	}
+}
+
 // TestFarewell: the close frame follows the current frame, and nothing follows the close frame. A second one, after the
 // member's own, would violate RFC 6455, section 5.5.1.
 func TestFarewell(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // ResponseWriter returns a writer that measures and limits the response, including a hijacked connection.
 func (s *Stream) ResponseWriter(w http.ResponseWriter) http.ResponseWriter {
 	rc := http.NewResponseController(w)
-	s.setClient(rc.SetWriteDeadline)
+	s.startWriteDeadlines(rc.SetWriteDeadline)
 	return &writer{ResponseWriter: w, s: s, rc: rc}
 }
 
@@ -37,10 +37,12 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *writer) WriteHeader(code int) {
 	if code == http.StatusOK && w.s.info.Kind == Watch {
-		w.events = boundaryOf(w.Header().Get("Content-Type"))
-		w.s.onEnd(w.finish)
+		// A watch with events that cannot be separated is cut, so that it does not look complete.
+		if w.events = boundaryOf(w.Header().Get("Content-Type")); w.events != nil {
+			w.s.onEnd(w.finish)
+		}
 	}
-	w.s.deadline(w.rc.SetWriteDeadline) // the handler may flush before the first write
+	w.s.extendDeadline(w.rc.SetWriteDeadline) // the handler may flush before the first write
 	w.ResponseWriter.WriteHeader(code)
 }
 
@@ -59,14 +61,14 @@ func (w *writer) Write(p []byte) (int, error) {
 	w.writing = true
 	w.mu.Unlock()
 
-	w.s.deadline(w.rc.SetWriteDeadline)
+	w.s.extendDeadline(w.rc.SetWriteDeadline)
 	n, err := w.ResponseWriter.Write(p)
 	w.s.countWritten(n, true, err)
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.writing = false
-	if err == nil && w.ending != nil && (w.done || w.between()) {
+	if err == nil && w.ending != nil && (w.done || w.events.isBetweenEvents()) {
 		w.stop()
 		err = forward.ErrFinished
 	}
@@ -78,12 +80,10 @@ func (w *writer) finish(why *status.Error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ending = why
-	if !w.writing && w.between() {
+	if !w.writing && w.events.isBetweenEvents() {
 		w.stop()
 	}
 }
-
-func (w *writer) between() bool { return w.events == nil || w.events.between() }
 
 func (w *writer) stop() {
 	w.done = true
@@ -113,7 +113,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	w.s.mu.Lock()
-	w.s.client = nil // the hijacker closes the connection
+	w.s.setWriteDeadline = nil // the hijacker closes the connection
 	w.s.mu.Unlock()
 	return &conn{Conn: c, s: w.s}, rw, nil
 }
@@ -121,7 +121,8 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 type conn struct {
 	net.Conn
 	s *Stream
-	// isFramed is set if a wsConn or spdyConn parses the bytes. It calls touch for data, but not for keep-alives.
+	// isFramed is set if a wsConn or spdyConn parses the bytes. That connection calls touch for data, but not for
+	// keep-alives.
 	isFramed bool
 }
 
@@ -132,7 +133,7 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 func (c *conn) Write(p []byte) (int, error) {
-	c.s.deadline(c.SetWriteDeadline)
+	c.s.extendDeadline(c.SetWriteDeadline)
 	n, err := c.Conn.Write(p)
 	c.s.countWritten(n, !c.isFramed, err)
 	return n, err
