@@ -26,7 +26,7 @@ type Config struct {
 	Name     string        // for the log: "secrets"
 	Max      int           // entries; at least 1
 	TTL      time.Duration // how long an entry is fresh, shortened by up to a tenth
-	Negative time.Duration // how long a missing key is not asked for again
+	Negative time.Duration // how long a key is not fetched again after the store reported it missing, or refused
 	// Stale is how long after its read an entry may be served while the store is down.
 	Stale time.Duration
 	// Patience limits how long Get waits for a fetch if a stale entry can be served. 0 means no limit.
@@ -59,12 +59,12 @@ func SourceOf(store any) Source {
 
 // Stats are counters since the start of the process, and the current size.
 type Stats struct {
-	Hits      uint64 // answers from a fresh entry, including "missing"
+	Hits      uint64 // answers from a fresh entry, including errors
 	Fetches   uint64 // calls of the store
 	StaleHits uint64 // answers from an expired entry while the store was down
 	Errors    uint64 // failed fetches; a missing key is not a failure
 	Evicted   uint64 // entries removed because the cache was full
-	Size      int    // current entries, including missing keys
+	Size      int    // current entries, including errors
 }
 
 // Cache caches values of V by key. It is safe for concurrent use and has no goroutine of its own.
@@ -286,8 +286,9 @@ func (c *Cache[V]) read(ctx context.Context, key string, fresh bool) (entry[V], 
 		return e, err
 	}
 	c.errors.Add(1)
-	if !c.cfg.Down(err) {
-		c.forget(key) // the store refused: never serve a stale value
+	if !c.cfg.Down(err) { // the store refused: never serve a stale value
+		e.err, e.expires = err, e.read.Add(c.cfg.Negative)
+		c.put(key, e)
 		return entry[V]{}, err
 	}
 	if old, ok := c.extendStale(key, e.renewed, err); ok {
@@ -382,13 +383,6 @@ func (c *Cache[V]) add(to *lru.Cache[string, entry[V]], key string, e entry[V]) 
 	if to.Add(key, e) {
 		c.evicted.Add(1)
 	}
-}
-
-func (c *Cache[V]) forget(key string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.entries.Remove(key)
-	c.negative.Remove(key)
 }
 
 // warn logs that the store is down, at most once a minute. c.mu must be locked.

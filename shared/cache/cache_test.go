@@ -78,7 +78,8 @@ func TestSteps(t *testing.T) {
 		{what: "renewing while down", err: errDown, after: 3 * time.Second, renew: true, want: "c", wantCalls: 6},
 		{what: "and again too soon", err: errDown, after: time.Second, renew: true, want: "c", wantCalls: 6},
 		{what: "denied is not down", err: errDenied, after: 3 * time.Second, wantErr: errDenied, wantCalls: 7},
-		{what: "and what was denied does not serve stale", err: errDown, after: time.Second, wantErr: errDown, wantCalls: 8},
+		{what: "a refusal is remembered", err: errDown, after: time.Second, wantErr: errDenied, wantCalls: 7},
+		{what: "a refused key is not stale", err: errDown, after: 5 * time.Second, wantErr: errDown, wantCalls: 8},
 		{what: "up", value: "d", want: "d", wantCalls: 9},
 		{what: "deleted", err: errMissing, after: 2 * time.Minute, wantErr: errMissing, wantCalls: 10},
 		{what: "missing is remembered", err: errDown, after: 4 * time.Second, wantErr: errMissing, wantCalls: 10},
@@ -108,7 +109,7 @@ func TestSteps(t *testing.T) {
 				st.wantCalls)
 		}
 	}
-	if got, want := cache.Stats(), (Stats{Hits: 4, Fetches: 16, StaleHits: 6, Errors: 8, Size: 1}); got != want {
+	if got, want := cache.Stats(), (Stats{Hits: 5, Fetches: 16, StaleHits: 6, Errors: 8, Size: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
