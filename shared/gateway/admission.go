@@ -54,8 +54,8 @@ func (g *Gateway) admitCaller(c *call) error {
 	return err
 }
 
-// admitUnverified waits for up to 256 KiB of the body of a request that only the member can authenticate, before Enter.
-// Otherwise a client with a made-up token could occupy a slot by a body that it never sends.
+// admitUnverified calls Enter after the body, or its first 256 KiB, has arrived. It does not wait for a large body of an
+// accepted token. So a body that never arrives occupies a slot of BeginUnverified, but none of Enter.
 func (g *Gateway) admitUnverified(r *http.Request, c *call) (*http.Request, error) {
 	if c.user != nil {
 		return r, nil // counted by identify

@@ -105,9 +105,9 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identi
 
 // authorizedMember identifies the caller, authorizes the request, and returns the member. Before the authorization, it
 // reads neither the Cluster object nor the secret, with three exceptions:
-//   - If the only credential is a bearer token of another issuer, it may be for a passthrough cluster. The Cluster
-//     object is then read first. Only the member authorizes the caller of such a cluster. So any client can find out
-//     whether a name belongs to a passthrough cluster.
+//   - A bearer token that does not claim to be for the gateway may be for a passthrough cluster. If it is the only
+//     credential, the Cluster object is read first. Only the member authorizes the caller of such a cluster. So any
+//     client can find out whether a name belongs to a passthrough cluster.
 //   - If the process has no policy younger than access.MaxAge, it reads policy and member concurrently.
 //   - For its first token that may be valid at the gateway, a process reads policy and member while it verifies the
 //     token. It does so once, so made-up tokens cost one read of each store.

@@ -18,7 +18,7 @@ type TokenRecognizer interface {
 
 // isGatewayToken reports whether a token may be valid at the gateway itself. It verifies nothing.
 func (g *Gateway) isGatewayToken(token string) bool {
-	return g.cfg.Passes != nil && g.cfg.Passes.IsPass(token) ||
+	return g.cfg.Passes != nil && g.cfg.Passes.HasGatewayIssuer(token) ||
 		g.cfg.Tokens != nil && g.cfg.Tokens.IsForGateway(token) || identity.IsEKSToken(token)
 }
 

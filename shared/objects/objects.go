@@ -79,7 +79,7 @@ type Store interface {
 	Delete(ctx context.Context, key string, rev uint64) (Object, error)
 	// Watch calls onEvent, in order of revision, for every write whose revision is greater than fromRev and whose key
 	// starts with prefix. An empty prefix means all objects. Watch calls onProgress, unless nil, after events and every
-	// few seconds. It means that all events up to rev were delivered.
+	// few seconds. A call means that all matching events up to rev were delivered.
 	//
 	// If onEvent fails, Watch returns that error unchanged. When ctx ends, Watch returns an error that wraps ctx.Err().
 	// After ErrCompacted, the caller must list again: events after fromRev were removed, or fromRev exceeds the store's

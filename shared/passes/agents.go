@@ -25,7 +25,8 @@ const (
 	// bootstrapAudience is for the credential in the manifest of clusterpass cluster join --pull. It opens no tunnel.
 	// Agents exchange it once, for a credential that does.
 	bootstrapAudience = "clusterpass.io/agent-bootstrap"
-	// agentAudience is for credentials that open tunnels. Those of earlier versions are not bound to a key.
+	// agentAudience is for credentials that open tunnels. Those that earlier releases issued are not
+	// bound to a key.
 	agentAudience = "clusterpass.io/agent"
 )
 
@@ -48,8 +49,8 @@ type enrolment struct {
 // agentClaims are the private claims of an agent's credential. The registered sub is the cluster, and jti the
 // enrolment's uid.
 type agentClaims struct {
-	// Confirmation is the key that the credential is bound to (RFC 7800). Bootstrap credentials and those of earlier
-	// versions have none.
+	// Confirmation is the key that the credential is bound to (RFC 7800). Bootstrap credentials and those that earlier
+	// releases issued have none.
 	Confirmation *confirmation `json:"cnf,omitempty"`
 	Generation   uint64        `json:"clusterpass.io/generation,omitempty"`
 }
@@ -77,7 +78,7 @@ type Agent struct {
 	Ending func() bool
 
 	uid           string // the enrolment's
-	generation    uint64 // 0 for a bootstrap credential and one of an earlier version
+	generation    uint64 // 0 for a bootstrap credential and one that an earlier release issued
 	keyThumbprint string // "" if the credential is not bound to a key
 }
 

@@ -54,8 +54,8 @@ func (e *enrolment) checkNotEnded(cluster string) error {
 }
 
 // checkNewest returns an error that wraps a *ReusedError if the credential was replaced. During the overlap after a
-// renewal, it also accepts the previous one. It accepts generations newer than the cached enrolment, and credentials
-// of earlier versions, which have no generation.
+// renewal, it also accepts the previous one. It accepts generations newer than the cached enrolment. It also accepts
+// credentials that earlier releases issued, which have no generation.
 func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	value, err := v.records.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
 	if err != nil {
@@ -66,7 +66,7 @@ func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 		return refusal(nil, "the %s was revoked", agentCredential)
 	}
 	switch {
-	case a.generation == 0: // of an earlier version; it connects until it expires
+	case a.generation == 0: // issued by an earlier release; it connects until it expires
 	case a.generation > e.Generation:
 	case a.generation == e.Generation && a.keyThumbprint == e.KeyThumbprint:
 	case a.generation+1 == e.Generation && v.cfg.Now().Before(e.Renewed.Add(overlap)):
@@ -198,7 +198,9 @@ func (i *Issuer) editEnrolment(ctx context.Context, a *Agent, edit func(*enrolme
 			return storeFailed(err)
 		}
 	}
-	return storeFailed(objects.ErrConflict)
+	e := storeFailed(objects.ErrConflict)
+	e.Message = "the " + agentCredential + " cannot be renewed or ended: other writers changed its enrolment; try again"
+	return e
 }
 
 func storeFailed(err error) *status.Error {

@@ -178,7 +178,8 @@ func (i *Issuer) publishSecretKeys(ctx context.Context, set string, allowEmpty b
 // published, requests with a pass get 503.
 func (i *Issuer) Publish(ctx context.Context) error {
 	if i.Signer != nil {
-		// A program that may not use the Signer's key publishes the keys of the secret store instead.
+		// A program that may not use the Signer's key publishes the keys of the secret store, unless a Signer's key is
+		// already published.
 		if _, err := i.publishSignerKey(ctx); !errors.Is(err, ErrNotSigner) {
 			return err
 		}
@@ -202,9 +203,10 @@ func (i *Issuer) PublishAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// RotateKey adds a key to AgentKeys and TunnelKeys if they exist, and to PassKeys unless there is a Signer. The new key
-// signs passes even if a former Signer's key did. Earlier tokens stay valid, unless discard is true. With a Signer,
-// discard must be true, and passes that the Signer's key signed stay valid.
+// RotateKey adds a key to AgentKeys and TunnelKeys if they exist, and to PassKeys unless there is a Signer. A new key
+// signs after activationDelay, or at once if its set has no older key. A former Signer's key signs no more. Earlier
+// tokens stay valid, unless discard is true. With a Signer, discard must be true, and passes that the Signer's key
+// signed stay valid.
 func (i *Issuer) RotateKey(ctx context.Context, discard bool) error {
 	if i.Signer != nil && !discard {
 		return errors.New("rotate keys: a key in KMS signs passes; create another one there, and name it in " +

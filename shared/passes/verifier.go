@@ -32,7 +32,7 @@ const (
 	// keysFresh is how long cached public keys are used before they are read again.
 	keysFresh = 20 * time.Second
 	// tunnelFresh is the same for the private keys of the tunnel port. The cache shortens it by up to a tenth. While the
-	// secret store is up, a Verifier reads these keys at most twice a minute.
+	// secret can be read, a Verifier reads these keys at most twice a minute.
 	tunnelFresh = 35 * time.Second
 	// keysStale is the maximum age of cached keys while their store is down.
 	keysStale = time.Hour
@@ -133,15 +133,16 @@ const Method = "pass"
 // Method implements identity.TokenAuthenticator.
 func (*Verifier) Method() string { return Method }
 
-// IsPass reports whether a token claims the gateway as its issuer, as agents' credentials also do. It verifies nothing.
-func (v *Verifier) IsPass(token string) bool {
+// HasGatewayIssuer reports whether a token claims the gateway as its issuer, as passes, agents' credentials and tunnel
+// tokens do. It verifies nothing.
+func (v *Verifier) HasGatewayIssuer(token string) bool {
 	issuer, ok := identity.UnverifiedIssuer(token)
 	return ok && v.cfg.URL != "" && issuer == v.cfg.URL
 }
 
 // AuthenticateToken implements identity.TokenAuthenticator.
 func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*identity.User, error) {
-	if !v.IsPass(token) {
+	if !v.HasGatewayIssuer(token) {
 		return nil, nil
 	}
 	c, name, err := v.verifyPass(ctx, token)

@@ -46,7 +46,7 @@ func runConcurrently(all []*session, n int, do func(*session)) {
 
 func (a *Agents) recheckOne(ctx context.Context, s *session) {
 	if err := s.credential.Load().Recheck(ctx); err != nil && ctx.Err() == nil {
-		a.cfg.Log.Warn("an agent lost its tunnel: its credential is no longer valid", "cluster", s.cluster, "error",
+		a.cfg.Log.Warn("an agent lost its tunnel: its credential is not known to be valid", "cluster", s.cluster, "error",
 			err.Error())
 		_ = s.mux.Close()
 	}

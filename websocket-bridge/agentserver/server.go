@@ -6,12 +6,12 @@
 //     agents.
 //   - Every Config.Recheck, the bridge checks each agent's credential, with objects that are at most passes.MaxAge old.
 //     It closes the tunnel if the credential is invalid or cannot be checked.
-//   - An agent proves that it has its credential's key. Only bootstrap credentials and those of earlier versions have
-//     none.
+//   - An agent proves that it has its credential's key. Only bootstrap credentials and those that earlier releases
+//     issued have none.
 //   - If an agent sends a replaced credential, even through its open tunnel, all credentials of the cluster's agents
 //     end. Connections with the previous credential are an exception for a minute after its renewal. So are connections
-//     with a credential of an earlier version, and repeated renewals with the same key.
-//   - A bootstrap credential that connects is only refused: agents of earlier versions try that.
+//     with a credential that an earlier release issued, and repeated renewals with the same key.
+//   - A bootstrap credential that connects is only refused: agents of earlier releases try that.
 //   - The tunnel port requires a token of the gateway for one cluster, valid for a minute.
 //   - API requests in a tunnel are TLS between the component that dialed and the member's API server. Agents cannot
 //     decrypt them. A bridge cannot decrypt connections that it carries for other components.
@@ -110,7 +110,7 @@ func New(cfg Config) *Agents {
 		prometheus.NewGaugeFunc(
 			prometheus.GaugeOpts{
 				Name: "clusterpass_tunnel_carried",
-				Help: "Connections that the tunnel port carries for functions and other replicas.",
+				Help: "Requests and connections at the tunnel port, including requests that are refused.",
 			},
 			func() float64 { return float64(a.carried.Load()) }))
 	ctx, stop := context.WithCancel(context.Background())
@@ -282,7 +282,8 @@ func (a *Agents) serve(w http.ResponseWriter, r *http.Request, cluster, tail str
 		return a.connect(w, r, agent)
 	}
 	return status.New(status.BadRequest, cluster,
-		"the request is no websocket: agents of cluster %q must connect by websocket", cluster)
+		"the path or method is wrong: agents of cluster %q connect by websocket, and renew by POST to %s", cluster,
+		CredentialPath)
 }
 
 func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.Agent) error {
@@ -336,8 +337,8 @@ func (a *Agents) Prepare(ctx context.Context) {
 	}
 }
 
-// Dial implements cluster.Tunnel. It connects through an agent of this replica or a tunnel port of Config.Peers. The
-// proxy URL contributes only its path.
+// Dial implements cluster.Tunnel. It connects through an agent of this replica or a tunnel port of Config.Peers. If the
+// path of the proxy URL names another cluster, it uses the agents of that cluster. It ignores the rest of the URL.
 func (a *Agents) Dial(ctx context.Context, cluster, address string, proxy *url.URL,
 	_ func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
 	conn, err := a.dial(ctx, tunnel.DestinationOf(cluster, address, proxy), true)

@@ -132,8 +132,8 @@ func (b *Bridge) runStream(
 		if returned {
 			return
 		}
-		// The handler panicked, which cuts the response off. Close counts the failure by the cause of the stream's end. If
-		// the stream has not ended, the reason is that the response was cut off.
+		// The handler panicked, so the response is cut off. Close gets the cause of the stream's end as the error. If the
+		// stream has not ended, the error is that the response was cut off.
 		if err = context.Cause(s.Context()); err == nil {
 			err = status.New(status.Aborted, "", "the response was cut off")
 		}

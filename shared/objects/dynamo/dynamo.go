@@ -232,7 +232,7 @@ const maxMissedWrites = 4
 
 // newestEvents returns the events of the newest writes, by key. These are the maxMissedWrites writes that end with
 // revision lastRev. Of several writes to one object, it returns the last. It uses BatchGetItem, which sees every
-// completed transaction. It ignores expired entries: no query misses such old writes.
+// completed transaction. It skips entries that DynamoDB has removed: no query misses such old writes.
 func (s *Store) newestEvents(ctx context.Context, lastRev uint64) (map[string]objects.Event, error) {
 	var keys []item
 	for rev := lastRev; rev > 0 && lastRev-rev < maxMissedWrites; rev-- {

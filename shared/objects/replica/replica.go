@@ -26,9 +26,9 @@ const (
 	// timeout is the deadline of one validation. AsOf starts another if it lasts longer, because AWS Lambda has probably
 	// frozen the process meanwhile.
 	timeout = 5 * time.Second
-	// settled is how long the Replica caches no result after it first read a revision. Until the write is completed, the
-	// store may return the new revision, but still the old object.
-	settled = 5 * time.Second
+	// settleTime is how long the Replica caches no result after it first read a new revision. The store may still return
+	// the object from before the write that made this revision.
+	settleTime = 5 * time.Second
 	// maxChanges is the maximum number of writes that one validation applies. If there are more, it clears the memory.
 	maxChanges = 1000
 )
@@ -182,7 +182,7 @@ type state struct {
 
 // r.mu must be locked.
 func (r *Replica) state() state {
-	return state{r.revision, r.purged, r.now().Sub(r.since) >= settled}
+	return state{r.revision, r.purged, r.now().Sub(r.since) >= settleTime}
 }
 
 // mayCache reports whether the result of a read may be cached. atStart is the state when the read began. r.mu must be

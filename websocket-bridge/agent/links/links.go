@@ -1,9 +1,9 @@
 // Package links keeps a link, which is an agent's tunnel, to every replica of the bridge behind a load balancer.
 //
 // Invariants:
-//   - A lost link is dialled again within half a second. After failures, the pauses grow. Such a pause also ends when a
-//     link ends or a bridge sends an announcement. Each dial follows a random pause, so that agents that lost links
-//     together do not dial together.
+//   - A lost link is dialled again within half a second, or after the current dial has ended. After failures, the
+//     pauses grow. Such a pause also ends when a link ends or a bridge sends an announcement. Each dial follows a
+//     random pause, so that agents that lost links together do not dial together.
 //   - A link to a draining replica does not count. An agent that has no other link dials until it has one.
 package links
 
@@ -194,9 +194,9 @@ func (k *Keeper) notify() {
 	}
 }
 
-// hasAllLinks reports whether there are as many links as replicas. Links to draining replicas do not count. If the
-// announced number stays the same, a new replica may have replaced the draining one, so the agent dials. If the number
-// still includes the draining one, it dials in vain, after growing pauses, until a bridge announces the new number.
+// hasAllLinks reports whether there are as many links as replicas. Links to draining replicas do not count, because a
+// new replica may have replaced a draining one. Until it has, or a bridge announces a smaller number, the agent dials in
+// vain, after growing pauses.
 func (k *Keeper) hasAllLinks() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
