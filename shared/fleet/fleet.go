@@ -38,8 +38,8 @@ import (
 // BareWrites selects the writes that may omit the cluster in a fleet of several. See object.BareWrites.
 type BareWrites = object.BareWrites
 
-// BareWhole permits writes that send a whole object or manifest. BareNone permits only deletions and patches with a
-// precondition. BareAll permits all. docs/reference/fleet.md has the details.
+// BareWhole permits writes that send a whole object or manifest. BareNone permits only deletions and patches that
+// require a uid or a resourceVersion. BareAll permits all. docs/reference/fleet.md has the details.
 const (
 	BareWhole = object.BareWhole
 	BareNone  = object.BareNone

@@ -9,8 +9,8 @@
 //   - An agent proves that it has its credential's key. Only bootstrap credentials and those that earlier releases
 //     issued have none.
 //   - If an agent sends a replaced credential, even through its open tunnel, all credentials of the cluster's agents
-//     end. Connections with the previous credential are an exception for a minute after its renewal. So are connections
-//     with a credential that an earlier release issued, and repeated renewals with the same key.
+//     end. The previous credential may still connect for a minute after its renewal. A credential that an earlier
+//     release issued may connect until it expires. A renewal with the same key may be repeated until the next one.
 //   - A bootstrap credential that connects is only refused: agents of earlier releases try that.
 //   - The tunnel port requires a token of the gateway for one cluster, valid for a minute.
 //   - API requests in a tunnel are TLS between the component that dialed and the member's API server. Agents cannot
@@ -283,7 +283,7 @@ func (a *Agents) serve(w http.ResponseWriter, r *http.Request, cluster, tail str
 	}
 	return status.New(status.BadRequest, cluster,
 		"the path or method is wrong: agents of cluster %q connect by websocket, and renew by POST to %s", cluster,
-		CredentialPath)
+		route.AgentPath(cluster)+route.AgentCredential)
 }
 
 func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.Agent) error {

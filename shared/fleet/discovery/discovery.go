@@ -7,7 +7,8 @@
 //     The vote of the control-plane cluster outweighs all others.
 //   - A member that fails causes a warning, but not in a 304. A strict request fails instead. The gateway's own health
 //     calls no member.
-//   - Documents of members are bounded in size and in the number of their values before they are decoded.
+//   - The size of every document of a member is bounded. So is the number of values in discovery and in an OpenAPI
+//     index. In OpenAPI documents, the number of names in one object is bounded.
 package discovery
 
 import (

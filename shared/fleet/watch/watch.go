@@ -98,7 +98,8 @@ func (w *watcher) parseVersion() error {
 		if err != nil {
 			return status.New(status.BadRequest, "", "%w", err)
 		}
-		// A member's own version is a smaller number than one of the fleet. Versions must not decrease for a client.
+		// A watch of one member sends that member's own versions, which are smaller numbers than those of several. Versions
+		// must not decrease for a client.
 		if w.single {
 			return status.New(status.Expired, "", "the watch cannot resume: its resourceVersion is one of several clusters, "+
 				"and the request covers one cluster now; list again, and watch from the resourceVersion of that list")

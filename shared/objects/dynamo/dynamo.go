@@ -10,8 +10,8 @@
 //     if the object has another revision than expected. The SDK's retries have the same token, so it is applied once.
 //   - Writers of different objects conflict, because each changes the revision. They retry within the call.
 //   - Even a strongly consistent query may see a part of a transaction. List compares its result with the newest log
-//     entries, and Watch reads a missed entry by its key.
-//   - Log entries expire in any order. Watch returns ErrCompacted if an entry that it needs has expired.
+//     entries. If a query of Watch misses an entry, Watch reads it by key to check that it exists, and queries again.
+//   - DynamoDB removes expired log entries in any order. Watch returns ErrCompacted if an entry that it needs is gone.
 package dynamo
 
 import (
