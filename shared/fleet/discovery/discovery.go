@@ -7,8 +7,8 @@
 //     The vote of the control-plane cluster outweighs all others.
 //   - A member that fails causes a warning, but not in a 304. A strict request fails instead. The gateway's own health
 //     calls no member.
-//   - The size of every document of a member is bounded. So is the number of values in discovery and in an OpenAPI
-//     index. In OpenAPI documents, the number of names in one object is bounded.
+//   - The size of every document of a member is bounded. Discovery and the OpenAPI index also have a bounded number of
+//     values, and OpenAPI documents a bounded number of names in each object.
 package discovery
 
 import (
