@@ -49,7 +49,7 @@ func (o Origins) protection() *http.CrossOriginProtection {
 // grants. Credentials of other schemes do not pass, because browsers can add them to the requests of any page.
 func (g *Gateway) checkOrigin(r *http.Request) error {
 	origin := r.Header.Get("Origin")
-	if isWebSocket(r.Header) && origin != "" && !slices.Contains(g.cfg.Origins, origin) && !isSameHost(origin, r.Host) {
+	if isWebSocket(r.Header) && origin != "" && !slices.Contains(g.cfg.Origins, origin) && !isOwnOrigin(origin, r) {
 		return status.New(status.Forbidden, "", "the websocket is refused: it comes from a page of %q; "+
 			"pages of other hosts need an origin in CLUSTERPASS_WEBSOCKET_ORIGINS", origin)
 	}
@@ -67,9 +67,15 @@ func isWebSocket(h http.Header) bool {
 	return slices.ContainsFunc(h.Values("Upgrade"), func(v string) bool { return strings.EqualFold(v, "websocket") })
 }
 
-func isSameHost(origin, host string) bool {
+// isOwnOrigin reports whether origin is that of the gateway. A page of http://HOST may not use https://HOST, because an
+// attacker in the visitor's network could send it. A load balancer that ends TLS sends X-Forwarded-Proto.
+func isOwnOrigin(origin string, r *http.Request) bool {
 	u, err := url.Parse(origin)
-	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
+	if err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host) {
+		return false
+	}
+	isSecure := r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
+	return u.Scheme == "https" || u.Scheme == "http" && !isSecure
 }
 
 func hasBearerToken(h http.Header) bool {

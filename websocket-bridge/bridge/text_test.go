@@ -163,6 +163,7 @@ func TestOrigins(t *testing.T) {
 	for origin, want := range map[string]int{
 		"":                                 101,
 		"https://" + hs.addr:               101,
+		"http://" + hs.addr:                403,
 		"https://console.example.com":      101,
 		"http://console.example.com":       403,
 		"https://console.example.com:8443": 403,
