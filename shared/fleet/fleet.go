@@ -38,8 +38,9 @@ import (
 // BareWrites selects the writes that may omit the cluster in a fleet of several. See object.BareWrites.
 type BareWrites = object.BareWrites
 
-// BareWhole permits writes that send a whole object or manifest. BareNone permits only deletions and patches that
-// require a uid or a resourceVersion. BareAll permits all. docs/reference/fleet.md has the details.
+// BareNone permits only deletions and patches whose body has a uid or resourceVersion as a precondition. BareWhole also
+// permits writes that send a whole object or manifest, and commands such as kubectl drain. BareAll permits all.
+// docs/reference/fleet.md has the details.
 const (
 	BareWhole = object.BareWhole
 	BareNone  = object.BareNone

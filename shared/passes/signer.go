@@ -34,7 +34,7 @@ var ErrNotSigner = errors.New("this program does not sign passes")
 
 const signatureHalf = 32 // bytes
 
-// remoteKey implements jose.OpaqueSigner by a Signer. It signs one token only, because it contains a context.
+// remoteKey implements jose.OpaqueSigner by a Signer. Create one for each token, because it contains a context.
 type remoteKey struct {
 	ctx    context.Context //nolint:containedctx // jose.OpaqueSigner has none
 	signer Signer

@@ -71,7 +71,7 @@ func (b *Bridge) RegisterAuditMetrics(gw *gateway.Gateway) {
 	}, func() float64 { return float64(gw.AuditStats().Waiting) }))
 }
 
-// Names of metrics that CloudWatch receives, too.
+// Prometheus names of metrics that cloudWatchLine also sends to CloudWatch, under other names.
 const (
 	auditLost    = "clusterpass_audit_events_lost_total"
 	auditRefused = "clusterpass_audit_refused_total"

@@ -37,7 +37,7 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *writer) WriteHeader(code int) {
 	if code == http.StatusOK && w.s.info.Kind == Watch {
-		// A watch with events that cannot be separated is cut, so that it does not look complete.
+		// If events cannot be separated, End finds no function and cuts the response, so that it does not look complete.
 		if w.events = boundaryOf(w.Header().Get("Content-Type")); w.events != nil {
 			w.s.onEnd(w.finish)
 		}

@@ -157,7 +157,8 @@ func (f *follower) parse(text []byte, found scan.Found, columns *[]merge.Column)
 	if !cursor.ValidOwn(own) {
 		return event{}, f.badEvent(nil, "sends an event without a resourceVersion")
 	}
-	if f.version != "" && cursor.Before(own, f.version) { // a watch that resumes from it would repeat events
+	// A client that resumes from an earlier version than it has seen would get events again.
+	if f.version != "" && cursor.Before(own, f.version) {
 		return event{}, f.badEvent(nil, "sends an event of version %s after one of %s", own, f.version)
 	}
 	kind, _ := merge.KindOf(object)

@@ -32,8 +32,8 @@ const (
 	progressEvery = 2 * time.Second
 )
 
-// history limits the writes after the snapshot. A write that exceeds a maximum starts a compaction. It keeps the last
-// keepChanges writes, or fewer if their values exceed keepBytes. maxBytes also counts values only.
+// history limits the writes after the snapshot. A write that exceeds a maximum starts a compaction. The compaction keeps
+// the last keepChanges writes, or fewer if their values exceed keepBytes. Both byte limits count values, but no keys.
 type history struct {
 	maxChanges, maxBytes   int
 	keepChanges, keepBytes int

@@ -173,7 +173,8 @@ func (r *Replica) validate(ctx context.Context, f *flight) error {
 	return nil
 }
 
-// state identifies the content of the memory. It changes with every write that a validation finds.
+// state identifies the revision of the store that the memory reflects. It changes with every write that a validation
+// finds, when the memory is cleared, and when settleTime has passed.
 type state struct {
 	revision  uint64
 	purged    int

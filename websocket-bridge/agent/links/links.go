@@ -194,9 +194,9 @@ func (k *Keeper) notify() {
 	}
 }
 
-// hasAllLinks reports whether there are as many links as replicas. Links to draining replicas do not count, because a
-// new replica may have replaced a draining one. Until it has, or a bridge announces a smaller number, the agent dials in
-// vain, after growing pauses.
+// hasAllLinks reports whether there are at least as many links as replicas. Links to draining replicas do not count,
+// because a new replica may have replaced a draining one. Without a new replica, the agent dials in vain, after growing
+// pauses, until a bridge announces a smaller number.
 func (k *Keeper) hasAllLinks() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
