@@ -31,8 +31,8 @@ func TestFleetWatchOneLine(t *testing.T) {
 	}
 }
 
-// TestFleetGetIgnoresWatch fails if a GET of one object watches it. kube-apiserver ignores the parameter there. Only the
-// legacy prefix watches one object, also if it is escaped.
+// TestFleetGetIgnoresWatch fails if a GET of one object watches it. kube-apiserver ignores the parameter there. Only
+// the legacy prefix watches one object, also if it is escaped.
 func TestFleetGetIgnoresWatch(t *testing.T) {
 	for path, want := range map[string]string{
 		"/api/v1/namespaces/watch/pods/p?watch=1": "/api/v1/namespaces/watch/pods/p",

@@ -54,8 +54,8 @@ func (g *Gateway) admitCaller(c *call) error {
 	return err
 }
 
-// admitUnverified calls Enter after the body, or its first 256 KiB, has arrived. It does not wait for a large body of an
-// accepted token. So an unknown token gets no slot of Enter without sending its body, or the first 256 KiB of it.
+// admitUnverified calls Enter after the body, or its first 256 KiB, has arrived. It does not wait for a large body of
+// an accepted token. So an unknown token gets no slot of Enter without sending its body, or the first 256 KiB of it.
 func (g *Gateway) admitUnverified(r *http.Request, c *call) (*http.Request, error) {
 	if c.user != nil {
 		return r, nil // counted by identify

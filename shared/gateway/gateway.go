@@ -180,8 +180,8 @@ func (g *Gateway) accept(r *http.Request, c *call) error {
 	return g.checkOrigin(r)
 }
 
-// methods are those of kube-apiserver. Others are refused: the response to a TRACE could contain the credential that the
-// gateway sends to the member.
+// methods are those of kube-apiserver. Others are refused: the response to a TRACE could contain the credential that
+// the gateway sends to the member.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
 	http.MethodOptions,

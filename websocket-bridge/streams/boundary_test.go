@@ -73,7 +73,8 @@ func FuzzLengths(f *testing.F) {
 		if first < 0 && second >= 0 {
 			first = at + second
 		}
-		if got := whole.next(data); got != first || whole.isBetweenEvents() != pieces.isBetweenEvents() || whole.left != pieces.left {
+		got := whole.next(data)
+		if got != first || whole.isBetweenEvents() != pieces.isBetweenEvents() || whole.left != pieces.left {
 			t.Errorf("whole: %d %v; in pieces: %d %v", got, whole, first, pieces)
 		}
 	})

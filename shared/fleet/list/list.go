@@ -26,8 +26,8 @@ import (
 // mergedReads limits one read from a member, in bytes, in lists of over members.Many members. A long object exceeds it.
 const mergedReads = 16 << 10
 
-// Serve writes the lists of all targets as one. If it wrote a member's Status, it returns an error for the log. After any
-// other error, it has written nothing. It panics with http.ErrAbortHandler if the list breaks off.
+// Serve writes the lists of all targets as one. If it wrote a member's Status, it returns an error for the log. After
+// any other error, it has written nothing. It panics with http.ErrAbortHandler if the list breaks off.
 func Serve(
 	w http.ResponseWriter, client *members.Client, req *request.Request, selector *selection.Selector,
 	targets []members.Target,

@@ -17,7 +17,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// maxSilence is how long a follower waits for the next event of its member. kube-apiserver sends a bookmark each minute.
+// maxSilence is how long a follower waits for the next event of its member. kube-apiserver sends a bookmark each
+// minute.
 const maxSilence = 5 * time.Minute
 
 // list starts a list with the client's selectors.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestSlowClientKeepsMember fails if a client that does not read for minutes ends the watch of a healthy member. It also
-// fails if a member that sends nothing for minutes keeps its watch.
+// TestSlowClientKeepsMember fails if a client that does not read for minutes ends the watch of a healthy member. It
+// also fails if a member that sends nothing for minutes keeps its watch.
 func TestSlowClientKeepsMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFollower(0)

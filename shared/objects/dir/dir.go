@@ -32,8 +32,9 @@ const (
 	progressEvery = 2 * time.Second
 )
 
-// history limits the writes after the snapshot. A write that exceeds a maximum starts a compaction. The compaction keeps
-// the last keepChanges writes, or fewer if their values exceed keepBytes. Both byte limits count values, but no keys.
+// history limits the writes after the snapshot. A write that exceeds a maximum starts a compaction. The compaction
+// keeps the last keepChanges writes, or fewer if their values exceed keepBytes. Both byte limits count values, but no
+// keys.
 type history struct {
 	maxChanges, maxBytes   int
 	keepChanges, keepBytes int
