@@ -18,6 +18,8 @@ import (
 	"golang.org/x/term"
 	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/clusterpass/clusterpass/shared/filelock"
 )
 
 // subcommand is the first argument of a process that runs a plugin. client-go starts a plugin without any limit, so it
@@ -94,19 +96,23 @@ var (
 func supervise(limit time.Duration, parent int, path, command string, args []string) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	slow := time.AfterFunc(limit, func() { cancel(errTooSlow) })
-	defer slow.Stop()
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	go endWith(ctx, parent, signals, cancel)
+	isTerminal := term.IsTerminal(int(os.Stdin.Fd()))
+	if isTerminal {
+		defer lockTerminal(ctx, parent)()
+	}
+	slow := time.AfterFunc(limit, func() { cancel(errTooSlow) })
+	defer slow.Stop()
 
 	env := os.Environ()
 	_ = os.Setenv("PATH", path)
 	cmd := exec.CommandContext(ctx, command, args...) //nolint:gosec // the user's own kubeconfig names the program
 	output := &bounded{max: maxOutput, exceeded: func() { cancel(errTooLarge) }}
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.WaitDelay = env, os.Stdin, output, killDelay
-	if term.IsTerminal(int(os.Stdin.Fd())) {
+	if isTerminal {
 		cmd.Stderr = os.Stderr // only the terminal's own group may read from it
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	} else {
@@ -119,6 +125,24 @@ func supervise(limit time.Duration, parent int, path, command string, args []str
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // its children, too
 	}
 	return report(command, cmd, context.Cause(ctx), err, output.buffer.Bytes())
+}
+
+// lockTerminal blocks until no other plugin of the gateway uses the terminal, or until ctx ends. Two plugins that read
+// from it at once would get each other's passwords. If the lock cannot be used, it returns without the lock.
+func lockTerminal(ctx context.Context, gateway int) (unlock func()) {
+	dir, err := os.OpenRoot(os.TempDir())
+	if err != nil {
+		return func() {}
+	}
+	name := fmt.Sprintf("clusterpass-terminal-%d.lock", gateway)
+	lock, err := filelock.Lock(ctx, dir, name, filelock.Exclusive)
+	return func() {
+		if err == nil {
+			_ = dir.Remove(name) // those that wait create it again
+			_ = lock.Close()
+		}
+		_ = dir.Close()
+	}
 }
 
 // report explains a failure on standard error, or writes the output.

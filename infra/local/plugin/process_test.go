@@ -1,13 +1,19 @@
 package plugin
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/creack/pty"
+	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
@@ -50,6 +56,51 @@ func TestPluginEndsWithGateway(t *testing.T) {
 				waittest.Until(t, process+" has ended", func() bool { return !isRunning(prog.read(process)) })
 			}
 		})
+	}
+}
+
+// TestPluginsShareTerminal: a plugin that asks for a password must not get that of another cluster.
+func TestPluginsShareTerminal(t *testing.T) {
+	terminal, stdin, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	defer stdin.Close()
+	asks := filepath.Join(t.TempDir(), "asks")
+	prog := newProgram(t, "v1", "mkdir '"+asks+`' && read password && rmdir '`+asks+`' &&
+		echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",`+
+		`"status":{"token":"'"$password"'"}}'`)
+	tokens := make(chan string)
+	for range 2 {
+		args := supervised(waittest.Patience, filepath.Join(prog.dir, "plugin"), nil)
+		cmd := exec.CommandContext(t.Context(), ownProgram(), args...)
+		cmd.Stdin = stdin
+		go func() {
+			output, err := cmd.Output()
+			credential := clientauthenticationv1.ExecCredential{Status: &clientauthenticationv1.ExecCredentialStatus{}}
+			if err = errors.Join(err, json.Unmarshal(output, &credential)); err != nil {
+				t.Error(err)
+			}
+			tokens <- credential.Status.Token
+		}()
+	}
+	for n, password := range []string{"one", "two"} {
+		waittest.Until(t, "a plugin asks", func() bool {
+			_, err := os.Stat(asks)
+			return err == nil && strings.Count(prog.read("runs"), "run\n") > n
+		})
+		if _, err := terminal.WriteString(password + "\n"); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-tokens; got != password {
+			t.Errorf("the token is %q, want %q", got, password)
+		}
+	}
+	prog.wantRuns(2)
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), fmt.Sprintf("clusterpass-terminal-%d.lock", os.Getpid())))
+	if err != nil || len(left) > 0 {
+		t.Errorf("%q stays, %v", left, err)
 	}
 }
 
