@@ -1,6 +1,6 @@
-// Package build provides the programs of a test cluster (Kubernetes, etcd and kwok). It builds them from the Go module
-// proxy, into a cache of the user. For a minimal cluster it prefers the programs of package published. [Module] builds
-// other pinned programs.
+// Package build provides the programs of a test cluster (Kubernetes, etcd and kwok). It
+// downloads those that package published finds, and builds the others from the Go module proxy, into a cache of the
+// user. [Module] builds other pinned programs.
 //
 // test/cluster/binaries pins the versions. It is a separate Go module, because Kubernetes needs replace directives that
 // importing modules do not inherit. The cache directory is named after a hash of pins and build flags. A program is
@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,10 +85,13 @@ type Binaries struct {
 // Path returns the path of the program called name.
 func (b Binaries) Path(name string) string { return filepath.Join(b.Dir, name) }
 
-// Ensure returns the programs, and builds missing ones, with their progress. It needs the go command, and a working
-// directory inside the checkout.
+// Ensure returns the programs. It downloads missing ones of the pinned release, or builds them, with their progress. It
+// needs the go command, and a working directory inside the checkout.
 func Ensure(ctx context.Context, progress io.Writer) (Binaries, error) {
 	return provide(ctx, targets, func(source *source, _ []target) (string, error) {
+		if err := source.addPublished(ctx, targets, progress); err != nil {
+			return "", err
+		}
 		return source.ensure(ctx, targets, progress)
 	})
 }
@@ -252,29 +256,54 @@ func (s *source) find(ctx context.Context, wanted []target, progress io.Writer) 
 	if len(missing(s.builtDir(), wanted)) == 0 {
 		return s.builtDir(), nil
 	}
-	if dir, err := s.download(ctx, progress); err != nil || dir != "" {
+	minor := s.version[:strings.LastIndex(s.version, ".")]
+	if dir, err := s.download(ctx, minor, progress); err != nil || dir != "" {
 		return dir, err
 	}
 	return s.ensure(ctx, wanted, progress)
 }
 
-// download returns the directory of published programs. It returns "" if there are none, or if they cannot be reached.
-func (s *source) download(ctx context.Context, progress io.Writer) (string, error) {
-	minor := s.version[:strings.LastIndex(s.version, ".")]
+// addPublished adds the published programs of exactly the pinned release to those that are built.
+func (s *source) addPublished(ctx context.Context, wanted []target, progress io.Writer) error {
+	released := slices.DeleteFunc(missing(s.builtDir(), wanted), func(t target) bool {
+		return !slices.Contains(minimalTargets, t)
+	})
+	if len(released) == 0 {
+		return nil
+	}
+	dir, err := s.download(ctx, s.version, progress)
+	if err != nil || dir == "" {
+		return err
+	}
+	if err := os.MkdirAll(s.builtDir(), 0o755); err != nil {
+		return fmt.Errorf("make the cache of programs: %w", err)
+	}
+	for _, t := range released {
+		err := os.Link(filepath.Join(dir, t.name), filepath.Join(s.builtDir(), t.name))
+		if err != nil && !errors.Is(err, fs.ErrExist) { // another run may have added it meanwhile
+			return fmt.Errorf("keep %s: %w", t.name, err)
+		}
+	}
+	return nil
+}
+
+// download returns the directory of published programs of a release, or of the newest one of a minor version. It returns
+// "" if there are none, or if they cannot be reached.
+func (s *source) download(ctx context.Context, version string, progress io.Writer) (string, error) {
 	from := &published.Source{
 		Index: cmp.Or(os.Getenv(EnvIndex), published.IndexURL), Cache: filepath.Join(s.cache, "published"),
 		Progress: progress,
 	}
-	if dir := from.Cached(minor); dir != "" || from.Index == NoIndex {
+	if dir := from.Cached(version); dir != "" || from.Index == NoIndex {
 		return dir, nil
 	}
-	dir, err := from.Download(ctx, minor)
+	dir, err := from.Download(ctx, version)
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	}
 	if err != nil {
 		report(progress, "published programs of Kubernetes %s cannot be used: %v; building them lasts about 6 minutes on "+
-			"two cores\n", minor, err)
+			"two cores\n", version, err)
 	}
 	return dir, nil
 }

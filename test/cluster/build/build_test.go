@@ -96,21 +96,74 @@ func TestConcurrentRunsShareOneBuild(t *testing.T) {
 	}
 }
 
-// The demo must not compile for minutes what is there, and must start without a network.
-func TestMinimalProgramsAreBuiltLast(t *testing.T) {
-	cached := func(t *testing.T, s *source) string {
-		t.Helper()
-		dir := filepath.Join(s.cache, "published", "v1.2.9-"+runtime.GOOS+"-"+runtime.GOARCH)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+// addDownloaded adds a release to the cache of downloaded programs, which contain their version.
+func addDownloaded(t *testing.T, s *source, version string) (dir string) {
+	t.Helper()
+	dir = filepath.Join(s.cache, "published", version+"-"+runtime.GOOS+"-"+runtime.GOARCH)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{Etcd, APIServer, Kubectl} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(version), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{Etcd, APIServer, Kubectl} {
-			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return dir
 	}
+	return dir
+}
+
+// Tests compare answers of the pinned release, so they must not use another one, and must not compile for minutes what
+// is published.
+func TestTestsUsePinnedRelease(t *testing.T) {
+	wanted := []target{minimalTargets[0], minimalTargets[1], tinyTargets[0]}
+	for name, tt := range map[string]struct {
+		downloaded string
+		built      bool
+		want       string // content of etcd afterwards
+	}{
+		"pinned":        {"v1.2.3", false, "v1.2.3"},
+		"other":         {"v1.2.9", false, ""},
+		"none":          {"", false, ""},
+		"built already": {"v1.2.3", true, "built"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(EnvIndex, "https://127.0.0.1:1")
+			s := tiny(t)
+			s.version = "v1.2.3"
+			if tt.downloaded != "" {
+				addDownloaded(t, s, tt.downloaded)
+			}
+			if tt.built {
+				if err := os.MkdirAll(s.builtDir(), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				for _, name := range []string{Etcd, APIServer} {
+					if err := os.WriteFile(filepath.Join(s.builtDir(), name), []byte(tt.want), 0o755); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for range 2 {
+				if err := s.addPublished(t.Context(), wanted, io.Discard); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, _ := os.ReadFile(filepath.Join(s.builtDir(), Etcd))
+			if string(got) != tt.want {
+				t.Errorf("etcd is %q, want %q", got, tt.want)
+			}
+			var left []string
+			for _, one := range missing(s.builtDir(), wanted) {
+				left = append(left, one.name)
+			}
+			if isComplete := len(left) == 1 && left[0] == tinyTargets[0].name; isComplete != (tt.want != "") {
+				t.Errorf("%q are left to build", left)
+			}
+		})
+	}
+}
+
+// The demo must not compile for minutes what is there, and must start without a network.
+func TestMinimalProgramsAreBuiltLast(t *testing.T) {
 	for name, tt := range map[string]struct {
 		index           string
 		cached, built   bool
@@ -133,7 +186,7 @@ func TestMinimalProgramsAreBuiltLast(t *testing.T) {
 				}
 			}
 			if tt.cached {
-				if dir := cached(t, s); tt.wantPublished {
+				if dir := addDownloaded(t, s, "v1.2.9"); tt.wantPublished {
 					want = dir
 				}
 			}

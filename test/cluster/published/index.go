@@ -22,9 +22,9 @@ type archive struct {
 	sum     []byte // SHA-512
 }
 
-// findArchive returns the archive of the newest release of a minor version for this platform.
+// findArchive returns the archive of the wanted release for this platform.
 func findArchive(
-	ctx context.Context, client *http.Client, index, minor string, limits limits,
+	ctx context.Context, client *http.Client, index, wanted string, limits limits,
 ) (archive, error) {
 	if err := checkURL(index); err != nil {
 		return archive{}, fmt.Errorf("the index of releases: %w", err)
@@ -33,7 +33,7 @@ func findArchive(
 	if err != nil {
 		return archive{}, fmt.Errorf("read %s: %w", index, err)
 	}
-	found, err := parseIndex(text, minor)
+	found, err := parseIndex(text, wanted)
 	if err != nil {
 		return archive{}, fmt.Errorf("%s: %w", index, err)
 	}
@@ -61,7 +61,7 @@ func readIndex(ctx context.Context, client *http.Client, url string, limits limi
 	return text, nil
 }
 
-func parseIndex(text []byte, minor string) (archive, error) {
+func parseIndex(text []byte, wanted string) (archive, error) {
 	var index struct {
 		Releases map[string]map[string]struct {
 			Hash     string `json:"hash"`
@@ -73,7 +73,7 @@ func parseIndex(text []byte, minor string) (archive, error) {
 	}
 	newest, found := -1, archive{}
 	for version, files := range index.Releases {
-		patch, ok := patchOf(version, minor)
+		patch, ok := patchOf(version, wanted)
 		name := "envtest-" + version + platform() + ".tar.gz"
 		file, isThere := files[name]
 		if !ok || !isThere || patch <= newest {
@@ -89,17 +89,21 @@ func parseIndex(text []byte, minor string) (archive, error) {
 		newest, found = patch, archive{version: version, name: name, url: file.SelfLink, sum: sum}
 	}
 	if newest < 0 {
-		return archive{}, fmt.Errorf("no release of %s for %s", minor, platform()[1:])
+		return archive{}, fmt.Errorf("no release of %s for %s", wanted, platform()[1:])
 	}
 	return found, nil
 }
 
-// patchOf returns the last number of a version such as v1.36.2. It returns false for a version of another minor
-// version, and for a release candidate.
-func patchOf(version, minor string) (int, bool) {
-	rest, ok := strings.CutPrefix(version, minor+".")
+// patchOf returns the last number of a version such as v1.36.2. It returns false for a version that is not wanted, and
+// for a release candidate.
+func patchOf(version, wanted string) (int, bool) {
+	dot := strings.LastIndex(version, ".")
+	if dot < 0 || wanted != version && wanted != version[:dot] {
+		return 0, false
+	}
+	rest := version[dot+1:]
 	patch, err := strconv.Atoi(rest)
-	return patch, ok && err == nil && strconv.Itoa(patch) == rest && patch >= 0
+	return patch, err == nil && strconv.Itoa(patch) == rest && patch >= 0
 }
 
 func checkURL(text string) error {

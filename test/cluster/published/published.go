@@ -1,7 +1,8 @@
 // Package published downloads the programs that the Kubernetes project publishes for tests: etcd, kube-apiserver and
 // kubectl of one release, in one archive for each platform.
 //
-// [Source] finds the newest release of a minor version in an index, and keeps its programs in a cache. Invariants:
+// [Source] finds a release in an index, and keeps its programs in a cache. The wanted version is a release, such as
+// v1.36.2, or a minor version, such as v1.36, for its newest release. Invariants:
 //
 //   - A directory of the cache has all programs or does not exist. It gets its name after the SHA-512 of the whole
 //     archive has matched that of the index.
@@ -72,9 +73,8 @@ func (l limits) orDefaults() limits {
 	}
 }
 
-// Cached returns the directory of the newest downloaded release of a minor version, such as v1.36. It returns "" if
-// there is none.
-func (s *Source) Cached(minor string) string {
+// Cached returns the directory of the wanted release, if it was downloaded. Otherwise, it returns "".
+func (s *Source) Cached(wanted string) string {
 	entries, err := os.ReadDir(s.Cache)
 	if err != nil {
 		return ""
@@ -82,7 +82,7 @@ func (s *Source) Cached(minor string) string {
 	newest, found := 0, ""
 	for _, entry := range entries {
 		version, isPlatform := strings.CutSuffix(entry.Name(), platform())
-		if patch, ok := patchOf(version, minor); isPlatform && ok && patch >= newest && hasPrograms(s.dir(version)) {
+		if patch, ok := patchOf(version, wanted); isPlatform && ok && patch >= newest && hasPrograms(s.dir(version)) {
 			newest, found = patch, s.dir(version)
 		}
 	}
@@ -104,15 +104,15 @@ func hasPrograms(dir string) bool {
 	return true
 }
 
-// Download returns the directory of the newest release of a minor version, such as v1.36. It downloads a release that
-// the cache lacks, and continues an interrupted download.
-func (s *Source) Download(ctx context.Context, minor string) (dir string, err error) {
+// Download returns the directory of the wanted release. It downloads a release that the cache lacks, and continues an
+// interrupted download.
+func (s *Source) Download(ctx context.Context, wanted string) (dir string, err error) {
 	limits := s.limits.orDefaults()
 	ctx, cancel := context.WithTimeoutCause(ctx, limits.total, fmt.Errorf("not complete after %v", limits.total))
 	defer cancel()
 	client := s.client(limits.connect)
 	defer client.CloseIdleConnections()
-	archive, err := findArchive(ctx, client, s.Index, minor, limits)
+	archive, err := findArchive(ctx, client, s.Index, wanted, limits)
 	if err != nil {
 		return "", err
 	}

@@ -41,6 +41,28 @@ func TestNewestReleaseIsDownloadedOnce(t *testing.T) {
 	}
 }
 
+// TestExactRelease fails if tests get another patch release than the pinned one, whose answers may differ.
+func TestExactRelease(t *testing.T) {
+	m := newMirror(t, pack(t, release3()...))
+	m.index = func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, m.indexOf("v1.36.0", release, "v1.36.10", "v1.36.20", "v11.36.2"))
+	}
+	s := m.source(t)
+	dir, err := s.Download(t.Context(), release)
+	wantComplete(t, s, dir, err)
+	if got := s.Cached(release); got != dir {
+		t.Errorf("%s is cached in %q, want %q", release, got, dir)
+	}
+	for _, other := range []string{"v1.36.1", "v1.36.20", "v1.3", "v1", "36.2", ""} {
+		if got := s.Cached(other); got != "" {
+			t.Errorf("%q is cached in %q", other, got)
+		}
+	}
+	if dir, err := s.Download(t.Context(), "v1.36.1"); err == nil || !strings.Contains(err.Error(), "no release of v1.36.1 for") {
+		t.Errorf("got the directory %q and the error %v, want no release", dir, err)
+	}
+}
+
 // Without a program, or with an old name of a directory, the demo would start a cluster that fails.
 func TestIncompleteDirectoryIsReplaced(t *testing.T) {
 	m := newMirror(t, pack(t, release3()...))
