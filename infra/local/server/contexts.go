@@ -20,6 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/infra/local/plugin"
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster"
+	clusterconfig "github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/registration"
 	"github.com/clusterpass/clusterpass/shared/secrets"
@@ -98,8 +99,11 @@ func (c *contexts) open(path string) (candidates []*candidate, own []string, err
 				"NAME --context %q", strings.Join(same, ", "), one.cluster, one.Name)
 		default:
 			one.plugin, one.stored, one.err = plugin.Open(one.Kubeconfig, plugin.Options{})
+			if one.err == nil {
+				_, one.err = clusterconfig.Parse(one.stored.Reveal(), clusterconfig.Options{})
+			}
 		}
-		if one.plugin != nil && !c.mayPlugins {
+		if one.plugin != nil && one.err == nil && !c.mayPlugins {
 			one.err = fmt.Errorf("functions in processes of their own run no credential plugin such as %q; start the gateway "+
 				"with --functions=inline", one.plugin.Name())
 		}

@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -15,6 +17,7 @@ import (
 	searchv1alpha1 "github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
+	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
@@ -65,29 +68,43 @@ func TestOwnAddress(t *testing.T) {
 	}
 }
 
-const pluginKubeconfig = `{apiVersion: v1, kind: Config, current-context: gke,
+// writePluginKubeconfig writes contexts that the gateway can register, with a token or a plugin, and others.
+func writePluginKubeconfig(t *testing.T, path string) {
+	t.Helper()
+	ca, err := pki.LoadCA(t.TempDir(), "ca")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(path, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: gke,
 contexts: [{name: gke, context: {cluster: c, user: plugin}}, {name: lab, context: {cluster: c, user: token}},
-  {name: Lab, context: {cluster: c, user: token}}, {name: prod, context: {cluster: c, user: token}}],
-clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", certificate-authority-data: Q0E=}}],
+  {name: Lab, context: {cluster: c, user: token}}, {name: prod, context: {cluster: c, user: token}},
+  {name: old, context: {cluster: c, user: old}}, {name: insecure, context: {cluster: insecure, user: plugin}}],
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", certificate-authority-data: %s}},
+  {name: insecure, cluster: {server: "https://127.0.0.1:1", insecure-skip-tls-verify: true}}],
 users: [{name: token, user: {token: sesame}}, {name: plugin, user: {exec: {apiVersion: client.authentication.k8s.io/v1,
-  command: no-such-plugin, args: [sesame], interactiveMode: Never, installHint: "Install it from example.com."}}}]}`
+  command: no-such-plugin, args: [sesame], interactiveMode: Never, installHint: "Install it from example.com."}}},
+  {name: old, user: {auth-provider: {name: gcp, config: {access-token: sesame}}}}]}`,
+			base64.StdEncoding.EncodeToString(ca.PEM())), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestContextsAreOffered: a new user without KUBECONFIG must see what the gateway would do, and how.
 func TestContextsAreOffered(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	path := filepath.Join(home, ".kube", "config")
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(pluginKubeconfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writePluginKubeconfig(t, path)
 	printed := start(t, newConfig(t, t.TempDir())).progress.String()
 	for _, want := range []string{
 		"KUBECONFIG is not set, so no context is registered. " + path + " has these contexts:\n",
 		"  gke, with the credential plugin \"no-such-plugin\"\n", "  prod\n",
 		"  lab: would not be registered: contexts Lab, lab would all be cluster \"lab\"",
+		"  old: would not be registered: kubeconfig: users[old].user.auth-provider: \"gcp\" is not supported",
+		"  insecure: would not be registered: kubeconfig: clusters[insecure].cluster.insecure-skip-tls-verify: not allowed",
 		"\n  KUBECONFIG=" + path + " make up\n", "It has no clusters yet.\n",
 	} {
 		if !strings.Contains(printed, want) {
@@ -102,11 +119,10 @@ func TestContextsAreOffered(t *testing.T) {
 // TestPluginIsNamed: users must see which program the gateway runs, but not its arguments. Functions run none.
 func TestPluginIsNamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
-	if err := os.WriteFile(path, []byte(pluginKubeconfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writePluginKubeconfig(t, path)
 	for mode, want := range map[Mode]string{
-		Inline: "  gke: runs the credential plugin \"no-such-plugin\"\n" +
+		Inline: "Registering the contexts of " + path + ":\n" +
+			"  gke: runs the credential plugin \"no-such-plugin\"\n" +
 			"  Lab: not registered: contexts Lab, lab would all be cluster \"lab\"; add them under other names: clusterpass " +
 			"cluster add NAME --context \"Lab\"\n" +
 			"  gke: not registered: its credential plugin \"no-such-plugin\" failed: its program cannot be started: it is " +

@@ -181,7 +181,8 @@ func (c *Config) setCluster(in *clientcmdv1.Cluster, at string, allowInsecure bo
 		return fieldError(at+"insecure-skip-tls-verify", "contradicts certificate-authority-data; keep one of them")
 	case in.InsecureSkipTLSVerify && !allowInsecure:
 		return fieldError(at+"insecure-skip-tls-verify",
-			"not allowed for this cluster; give certificate-authority-data, or set spec.insecureSkipTLSVerification")
+			"not allowed for this cluster; give certificate-authority-data, or allow it by clusterpass cluster add "+
+				"--insecure-skip-tls-verify, which sets spec.insecureSkipTLSVerification")
 	case in.InsecureSkipTLSVerify:
 		c.TLS.InsecureSkipVerify = true // the administrator allowed it for this cluster
 	case len(in.CertificateAuthorityData) == 0:
