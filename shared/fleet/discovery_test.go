@@ -40,6 +40,27 @@ func TestFleetVersionWarns(t *testing.T) {
 	}
 }
 
+// TestFleetWithoutClusters fails if kubectl and dashboards cannot start on a new gateway, or if strangers learn of it.
+func TestFleetWithoutClusters(t *testing.T) {
+	h := newGateway(t, gatewaytest.Options{})
+	const warning = `299 clusterpass "the gateway has no clusters yet; register one with: clusterpass cluster add"`
+	for _, prefix := range []string{"/fleet", "/fleet/@"} {
+		for path, want := range map[string]string{
+			"/api": `"APIVersions"`, "/apis": `"authorization.k8s.io"`, "/apis/authentication.k8s.io/v1": `"selfsubjectreviews"`,
+			"/apis?strict=true": `"authorization.k8s.io"`,
+		} {
+			text, resp := h.DoText("GET", prefix+path, nil, "")
+			if got := resp.Header.Get("Warning"); resp.StatusCode != 200 || !strings.Contains(text, want) || got != warning {
+				t.Errorf("%s%s: %s %s, warning %s", prefix, path, resp.Status, text, got)
+			}
+		}
+		gatewaytest.WantStatus(t, h.Do("GET", prefix+"/api/v1/pods", nil, ""), 404, "unknown_cluster", "no clusters yet")
+		gatewaytest.WantStatus(t, h.Do("GET", prefix+"/api?clusters=a", nil, ""), 404, "unknown_cluster", `no cluster "a"`)
+	}
+	h.LogIn("bob", "strangers")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api", nil, ""), 403, "forbidden", "no cluster of the fleet")
+}
+
 // TestFleetLargeDiscovery fails if a member whose compressed discovery is too large breaks discovery of the others.
 func TestFleetLargeDiscovery(t *testing.T) {
 	const list = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`

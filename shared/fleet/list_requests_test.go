@@ -414,7 +414,7 @@ func TestFleetAccess(t *testing.T) {
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?clusters=zzz", nil, ""), 404, "unknown_cluster",
 		`no cluster "zzz"`)
 	gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods/one", nil, ""), 403, "forbidden",
-		"cannot delete any cluster")
+		"needs the verb delete on clusters/proxy")
 	for _, path := range []string{"/fleet/api/v1/namespaces/x/pods/..@a",
 		"/fleet/api/v1/foo/%2e%2e@a/namespaces/d/services/x/proxy/secret"} {
 		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 400, "bad_request", `".." is no object's name`)
@@ -440,7 +440,7 @@ func TestFleetAccess(t *testing.T) {
 	}
 	logIn("none")
 	for _, path := range []string{"/fleet/api/v1/pods", "/fleet/api/v1/secrets", "/fleet/api", "/fleet/version"} {
-		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 403, "forbidden", "cannot get any cluster")
+		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 403, "forbidden", "needs the verb get on clusters/proxy")
 	}
 	if n := len(members[1].Requests()); n != 0 {
 		t.Errorf("b received %d requests", n)

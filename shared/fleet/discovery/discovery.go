@@ -15,14 +15,17 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
 
+	discoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/respond"
+	"github.com/clusterpass/clusterpass/shared/fleet/selection"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -32,14 +35,21 @@ func (h *Handler) Serve(w http.ResponseWriter) error {
 	if h.Request.IsWrite() {
 		return status.New(status.NotAllowed, "", "the fleet does not support %s %s", h.Request.Method, path)
 	}
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	isDiscovery := parts[0] == "api" && len(parts) <= 2 || parts[0] == "apis" && len(parts) <= 3
 	allowed, err := h.Selector.Allowed(h.Client.Context())
+	if isDiscovery && errors.Is(err, selection.ErrNoClusters) { // kubectl would print an error five times
+		members.AddWarning(w.Header(), err.Error())
+		return h.writeDiscovery(w, discoveryv2.APIGroupDiscoveryList{}, parts)
+	}
 	if err != nil {
 		return err
 	}
 	// The first registered cluster answers /version, and wins in OpenAPI v2. In other documents it decides ties.
 	slices.SortFunc(allowed, func(a, b members.Entry) int { return cmp.Compare(a.ID, b.ID) })
-	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
+	case isDiscovery:
+		return h.discovery(w, allowed, parts)
 	case parts[0] == "healthz" || parts[0] == "livez" || parts[0] == "readyz":
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok")) // the gateway answers; each member has its own
@@ -50,8 +60,6 @@ func (h *Handler) Serve(w http.ResponseWriter) error {
 		return h.openAPI2(w, allowed)
 	case parts[0] == "openapi" && len(parts) > 1 && parts[1] == "v3":
 		return h.openAPI(w, allowed, strings.Join(parts[2:], "/"))
-	case parts[0] == "api" && len(parts) <= 2, parts[0] == "apis" && len(parts) <= 3:
-		return h.discovery(w, allowed, parts)
 	}
 	return status.New(status.UnknownPath, "", "the fleet serves nothing at %s; send the request to one cluster at "+
 		"/clusters/NAME%s",
@@ -99,6 +107,11 @@ func (h *Handler) discovery(w http.ResponseWriter, allowed []members.Entry, part
 	if len(union.Items) == 0 && len(failures) == 0 {
 		members.AddWarning(w.Header(), nothingGlobal)
 	}
+	return h.writeDiscovery(w, union, parts)
+}
+
+// writeDiscovery writes the part of a union that the path names. It adds the reviews of oneself.
+func (h *Handler) writeDiscovery(w http.ResponseWriter, union discoveryv2.APIGroupDiscoveryList, parts []string) error {
 	union = withSelfReviews(union)
 	if len(parts) == 1 {
 		if v := aggregatedVersion(h.Request.Header); v != "" {

@@ -2,6 +2,7 @@ package selection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/clusterpass/clusterpass/shared/access"
@@ -9,6 +10,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
+
+// ErrNoClusters is within the error of Allowed if no cluster is registered, and the caller might call any.
+var ErrNoClusters = errors.New("the gateway has no clusters yet; register one with: clusterpass cluster add")
 
 // Allowed returns the clusters that the caller selects and may call, by name. It fails if there is none.
 func (s *Selector) Allowed(ctx context.Context) ([]members.Entry, error) {
@@ -40,7 +44,7 @@ func (s *Selector) Allowed(ctx context.Context) ([]members.Entry, error) {
 	case refused != nil:
 		return nil, refused
 	case len(s.inventory.Clusters) == 0:
-		return nil, s.noCluster(ctx, "the gateway has no clusters yet; register one with: clusterpass cluster add")
+		return nil, s.noCluster(ctx, "%w", ErrNoClusters)
 	default:
 		return nil, s.noCluster(ctx, "no cluster matches the request (%s, %s)", request.ClustersParam,
 			request.ClusterSelectorParam)
@@ -49,8 +53,8 @@ func (s *Selector) Allowed(ctx context.Context) ([]members.Entry, error) {
 
 func (s *Selector) refused(err error) error {
 	return &status.Error{Reason: status.Forbidden, Err: err,
-		Message: fmt.Sprintf("User %q cannot %s any cluster of the fleet that is asked for: "+
-			"that needs the verb on clusters/proxy in cluster.karmada.io",
+		Message: fmt.Sprintf("User %q may call no cluster of the fleet that is asked for: "+
+			"that needs the verb %s on clusters/proxy in cluster.karmada.io",
 			s.req.User.Name, access.Verb(s.req.Method, len(s.req.Header["Upgrade"]) > 0))}
 }
 
