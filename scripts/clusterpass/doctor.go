@@ -98,21 +98,28 @@ func (v *visit) all(ctx context.Context, from *userFlags, clusters []string) {
 	}
 	v.bridge(ctx, cfg)
 	if len(clusters) == 0 {
-		if clusters, err = u.reachable(ctx); err != nil {
-			v.wrong("access", plain(err), "try again; if the problem persists, inform the gateway's administrator")
-			return
-		}
-		if len(clusters) == 0 {
-			v.wrong("access", "you may reach no cluster",
-				"ask the gateway's administrator for a grant: a ClusterRole with the verb get on clusters/proxy in "+
-					"cluster.karmada.io, and its binding")
-			return
-		}
-		v.ok("access", "you may reach %s", strings.Join(clusters, ", "))
+		clusters = v.access(ctx, u)
 	}
 	for _, name := range clusters {
 		v.member(ctx, cfg, name)
 	}
+}
+
+// access returns the clusters that the user may call.
+func (v *visit) access(ctx context.Context, u *user) []string {
+	clusters, isEvery, err := u.reachable(ctx)
+	switch {
+	case err != nil:
+		v.wrong("access", plain(err), "try again; if the problem persists, inform the gateway's administrator")
+	case len(clusters) > 0:
+		v.ok("access", "you may reach %s", strings.Join(clusters, ", "))
+	case isEvery:
+		v.wrong("access", "the gateway has no clusters yet", "register one: clusterpass cluster add --help")
+	default:
+		v.wrong("access", "you may reach no cluster", "ask the gateway's administrator for a grant: a ClusterRole with the "+
+			"verb get on clusters/proxy in cluster.karmada.io, and its binding")
+	}
+	return clusters
 }
 
 func (v *visit) network(ctx context.Context, u *user, cfg *rest.Config) bool {

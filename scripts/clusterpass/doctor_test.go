@@ -57,6 +57,20 @@ func withVersions(gateway, bridge string) http.Handler {
 	})
 }
 
+// withoutClusters is gatewayHandler for a caller with these rules. There are no clusters.
+func withoutClusters(rules string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews" {
+			gatewayHandler(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, `{"kind":"SelfSubjectRulesReview","apiVersion":"authorization.k8s.io/v1",`+
+			`"status":{"resourceRules":[`+rules+`],"nonResourceRules":[]}}`)
+	})
+}
+
 func serveKubeconfig(t *testing.T, h http.Handler, path string) string {
 	t.Helper()
 	srv := httptest.NewTLSServer(h)
@@ -118,6 +132,11 @@ func TestDoctor(t *testing.T) {
 			[]string{"WRONG  ungranted", grant}, "the cluster refuses", "1 check failed"},
 		{"the cluster refuses", http.HandlerFunc(gatewayHandler), []string{"refusing"},
 			[]string{"WRONG  refusing", "the cluster refuses, not the gateway", "--group GROUP"}, grant, "1 check failed"},
+		{"no clusters", withoutClusters(`{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}`), nil,
+			[]string{"WRONG  access     the gateway has no clusters yet", "clusterpass cluster add --help"}, "administrator",
+			"1 check failed"},
+		{"no cluster is granted", withoutClusters(""), nil,
+			[]string{"WRONG  access     you may reach no cluster", "for a grant"}, "no clusters yet", "1 check failed"},
 		{"two problems", http.HandlerFunc(gatewayHandler), []string{"ungranted", "refusing"},
 			[]string{"WRONG  refusing", "WRONG  ungranted"}, "WRONG  streams", "2 checks failed"},
 	} {

@@ -21,7 +21,7 @@ Anyone with this output can act as you.`,
 			if err != nil {
 				return err
 			}
-			clusters, err := u.reachable(cmd.Context())
+			clusters, _, err := u.reachable(cmd.Context())
 			if err != nil {
 				return fmt.Errorf("the gateway at %s: %s; clusterpass doctor finds the cause", u.url, plain(err))
 			}

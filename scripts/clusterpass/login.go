@@ -63,7 +63,7 @@ this gateway are replaced, but keep the namespaces that you set. Contexts of oth
 			}
 			clusters := req.clusters
 			if !req.skipCheck {
-				found, err := u.reachable(cmd.Context())
+				found, _, err := u.reachable(cmd.Context())
 				if err != nil {
 					return u.trouble(err, "")
 				}

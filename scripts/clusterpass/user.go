@@ -147,42 +147,42 @@ func (u *user) contexts(prefix string, clusters []string) *clientcmdapi.Config {
 	return kc
 }
 
-// reachable returns the names of the clusters that the user may call. A grant may still name a cluster that was
-// removed, so reachable asks which clusters exist.
-func (u *user) reachable(ctx context.Context) ([]string, error) {
+// reachable returns the names of the clusters that the user may call, and whether these are all clusters. A grant may
+// still name a cluster that was removed, so reachable asks which clusters exist.
+func (u *user) reachable(ctx context.Context) (names []string, isEvery bool, err error) {
 	cfg, err := u.config()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	rules, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx,
 		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}},
 		metav1.CreateOptions{})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	all, err := clusterNames(ctx, client)
 	mayList := !apierrors.IsForbidden(err) // a caller who may not list clusters may still know their names
 	if err != nil && mayList {
-		return nil, err
+		return nil, false, err
 	}
-	every, names := proxied(rules.Status.ResourceRules)
-	if every && mayList {
-		return all, nil
+	isEvery, names = proxied(rules.Status.ResourceRules)
+	if isEvery && mayList {
+		return all, true, nil
 	}
 	names, err = u.addKnown(ctx, client, names)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
 	if !mayList {
-		return existing(ctx, client, names), nil
+		return existing(ctx, client, names), false, nil
 	}
-	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(all, name) }), nil
+	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(all, name) }), false, nil
 }
 
 func clusterNames(ctx context.Context, client kubernetes.Interface) (names []string, err error) {

@@ -56,7 +56,7 @@ func TestNoWarningsBetween(t *testing.T) {
 	u := &user{
 		url: srv.URL, cluster: &clientcmdapi.Cluster{InsecureSkipTLSVerify: true}, auth: &clientcmdapi.AuthInfo{Token: "x"},
 	}
-	if found, err := u.reachable(t.Context()); err != nil || len(found) > 0 || len(h.texts) > 0 {
+	if found, _, err := u.reachable(t.Context()); err != nil || len(found) > 0 || len(h.texts) > 0 {
 		t.Errorf("%v, %v, warned of %q", found, err, h.texts)
 	}
 }
