@@ -8,14 +8,20 @@ import (
 	"path/filepath"
 	"testing"
 
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/clusterpass/clusterpass/infra/local/server"
+	"github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestKubelogin: kubectl must sign its user in with kubelogin and a browser, once for several commands.
-func TestKubelogin(t *testing.T) {
-	p, ns := e2e.NewBrowserPage(t), e2e.StreamPods(t, []string{"member1"}, "shell")
+// useKubelogin installs kubelogin as a plugin of kubectl, with an empty home directory and a browser. All programs
+// trust the certificate in the file trusted.
+func useKubelogin(t *testing.T, trusted string) {
+	t.Helper()
 	_, _ = e2e.CLI(t, "", "--help") // builds the program, before HOME changes
-	bin, home := t.TempDir(), t.TempDir()
+	bin := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(bin, "kubectl-oidc_login"),
 		"github.com/int128/kubelogin")
 	build.Dir = "../../kubelogin"
@@ -25,17 +31,27 @@ func TestKubelogin(t *testing.T) {
 	if err := os.Symlink(e2e.Clusters.BuiltKubectl(), filepath.Join(bin, "kubectl")); err != nil {
 		t.Fatal(err)
 	}
-	trusted := e2e.WriteFile(t,
-		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Issuer.Certificate().Raw})))
 	browser := fmt.Sprintf("#!/bin/sh\nexec curl --silent --show-error --fail --location --noproxy '*' --cacert %q "+
 		"--output /dev/null \"$1\"\n", trusted)
 	if err := os.WriteFile(filepath.Join(bin, "xdg-open"), []byte(browser), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
-	t.Setenv("HOME", home)
+	t.Setenv("HOME", t.TempDir())
 	t.Setenv("SSL_CERT_FILE", trusted)
+}
 
+func certificateFile(t *testing.T, issuer *e2e.Issuer) string {
+	t.Helper()
+	return e2e.WriteFile(t,
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issuer.Certificate().Raw})))
+}
+
+// TestKubelogin: kubectl must sign its user in with kubelogin and a browser, once for several commands.
+func TestKubelogin(t *testing.T) {
+	p, ns := e2e.NewBrowserPage(t), e2e.StreamPods(t, []string{"member1"}, "shell")
+	useKubelogin(t, certificateFile(t, p.Issuer))
+	home := os.Getenv("HOME")
 	file := filepath.Join(home, "kubeconfig")
 	// Port 0, because another process may use kubelogin's default ports.
 	e2e.WaitForCLI(t, true, []string{"kubectl --kubeconfig " + file + " --context member1 get nodes"}, "login", "https://"+
@@ -50,6 +66,55 @@ func TestKubelogin(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	if n := p.Issuer.SignIns.Load(); n != 1 {
+		t.Errorf("the browser was opened %d times", n)
+	}
+}
+
+// TestKubeloginOfMember: make up must sign its user in to a cluster with kubelogin and a browser, as kubectl does.
+func TestKubeloginOfMember(t *testing.T) {
+	issuer := e2e.NewIssuer(t, "page")
+	trusted := certificateFile(t, issuer)
+	member := cluster.Start(t, cluster.Options{Clusters: []string{"oidc"}, NoKubelet: true, APIServerArgs: []string{
+		"--oidc-issuer-url=" + issuer.URL, "--oidc-client-id=clusterpass", "--oidc-ca-file=" + trusted,
+		"--oidc-signing-algs=ES256", "--oidc-username-prefix=-",
+	}}).Cluster("oidc")
+	e2e.Kubectl{Kubeconfig: member.KubeconfigFile(), Context: "oidc"}.
+		Must(t, "create", "clusterrolebinding", "page", "--clusterrole=view", "--user=page")
+	kubeconfigOf := func(user *clientcmdapi.AuthInfo) (path string) {
+		kc, err := clientcmd.Load(member.Kubeconfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		kc.AuthInfos[kc.Contexts["oidc"].AuthInfo] = user
+		path = filepath.Join(t.TempDir(), "config")
+		if err := clientcmd.WriteToFile(*kc, path); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	// The cluster reads the issuer's keys after its start.
+	e2e.Kubectl{Kubeconfig: kubeconfigOf(&clientcmdapi.AuthInfo{Token: issuer.Token(t, "page")}), Context: "oidc"}.
+		MustEventually(t, "get", "namespaces")
+	useKubelogin(t, trusted)
+	config := kubeconfigOf(&clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
+		APIVersion: "client.authentication.k8s.io/v1", Command: "kubectl", Args: []string{
+			"oidc-login", "get-token", "--oidc-issuer-url=" + issuer.URL, "--oidc-client-id=clusterpass",
+			"--listen-address=127.0.0.1:0", // another process may use the default ports
+		},
+		InteractiveMode: clientcmdapi.IfAvailableExecInteractiveMode,
+	}})
+	h := e2e.StartGateway(t, t.TempDir(), server.Inline, func(cfg *server.Config) { cfg.Register = config })
+	defer func() { h.Stop(); <-h.Stopped }()
+	e2e.WantText(t, h.Log.String(), `oidc: runs the credential plugin "kubectl"`,
+		"; all requests use the credential of its plugin, and only ")
+	k := e2e.Kubectl{Kubeconfig: h.Kubeconfig, Context: "oidc"}
+	if got := k.Must(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); got != "page" {
+		t.Errorf("the member sees %s", got)
+	}
+	e2e.WantText(t, k.Must(t, "get", "namespaces"), "kube-system")
+	k.Context = "fleet"
+	e2e.WantText(t, k.Must(t, "get", "configmaps", "-A"), "oidc")
+	if n := issuer.SignIns.Load(); n != 1 {
 		t.Errorf("the browser was opened %d times", n)
 	}
 }
