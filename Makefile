@@ -193,9 +193,10 @@ images: ## Build the images for ARCH, without Docker, as files for docker load o
 	  go run -C infra/release ./image --image $$image --arch $(ARCH) --programs '$(CURDIR)/dist/{arch}' \
 	  --save $(CURDIR)/dist/images/$$image.tar --tag ghcr.io/clusterpass/$$image:$(TAG) || exit 1; done
 
-# Without a remote, goreleaser ignores the commit, so release-snapshot names one.
+# Without a remote, goreleaser ignores the commit, so release-snapshot names one. Its own timeout, an hour, is too short
+# for a busy machine with empty caches.
 GORELEASER := env PATH=$(CURDIR)/dist/tools:$$PATH go tool -modfile=infra/release/tools/go.mod goreleaser release \
-  --config infra/release/goreleaser.yaml --clean --parallelism 2
+  --config infra/release/goreleaser.yaml --clean --parallelism 2 --timeout 4h
 
 release-tools:
 	@$(STEP) "build the programs that make releases (the first run compiles for minutes)" $(NEEDS_GO) sh -ec ' \
