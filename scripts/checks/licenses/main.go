@@ -1,7 +1,8 @@
-// Command licenses reports the licenses of all modules whose code the released programs contain. It fails if a module
-// has no license, or one that is not in the list of permitted ones.
+// Command licenses reports the licenses of the product, of Go's standard library and of all modules that the released
+// programs and images contain. It fails if a module has no license, or one that is not in the list of permitted ones.
 //
-// Usage: licenses [--root DIR] [--full]. With --full, the report includes the text of each license, as most require.
+// Usage: licenses [--root DIR] [--full]. With --full, the report includes the texts of licenses and notices, as most
+// licenses require.
 package main
 
 import (
@@ -11,11 +12,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/build"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -29,11 +33,19 @@ const (
 	minCover = 75
 )
 
-// programs are the released packages, by the systems that they are released for.
-var programs = map[string][]string{
-	"./scripts/clusterpass": {"linux", "darwin", "windows"},
-	"./infra/local":         {"linux", "darwin"}, "./websocket-bridge/agent": {"linux", "darwin"},
-	"./websocket-bridge": {"linux"}, "./functions/...": {"linux"},
+// released are packages in releases.
+type released struct {
+	dir      string // of their module
+	packages []string
+	systems  []string
+}
+
+// all are the released packages. Images also contain the root certificates of a package.
+var all = []released{
+	{".", []string{"./scripts/clusterpass"}, []string{"windows"}},
+	{".", []string{"./scripts/clusterpass", "./infra/local", "./websocket-bridge/agent"}, []string{"linux", "darwin"}},
+	{".", []string{"./websocket-bridge", "./functions/..."}, []string{"linux"}},
+	{"infra/release", []string{"golang.org/x/crypto/x509roots/fallback/bundle"}, []string{"linux"}},
 }
 
 // permitted are licenses that allow the distribution of programs under the Apache License 2.0.
@@ -41,14 +53,17 @@ var permitted = []string{
 	"Apache-2.0", "BSD-2-Clause", "BSD-2-Clause-FreeBSD", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unlicense",
 }
 
-var licenseFile = regexp.MustCompile(`(?i)^(licen[sc]e|copying|unlicense)([.-](txt|md|apache.*|mit|bsd.*))*$`)
+var (
+	licenseFile = regexp.MustCompile(`(?i)^(licen[sc]e|copying|unlicense)([.-](txt|md|apache.*|mit|bsd.*))*$`)
+	noticeFile  = regexp.MustCompile(`(?i)^notice([.-](txt|md))*$`)
+)
 
 type module struct {
 	Path, Version, Dir string
-	Main               bool
 
+	packages map[string]bool   // directories of the linked packages
 	licenses []string          // SPDX identifiers
-	texts    map[string]string // by file name
+	texts    map[string]string // licenses and notices by file names, which are relative to Dir
 }
 
 func main() {
@@ -71,87 +86,87 @@ func run(ctx context.Context, root string, full bool, out io.Writer) error {
 	var faults []error
 	for _, m := range modules {
 		if err := m.read(); err != nil {
-			faults = append(faults, fmt.Errorf("%s %s: %w", m.Path, m.Version, err))
+			faults = append(faults, fmt.Errorf("%s: %w", m.name(), err))
 		}
-		_, _ = fmt.Fprintf(out, "%s %s: %s\n", m.Path, m.Version, strings.Join(m.licenses, ", "))
+		_, _ = fmt.Fprintf(out, "%s: %s\n", m.name(), strings.Join(m.licenses, ", "))
 	}
 	for _, m := range modules {
-		for _, name := range slices.Sorted(keys(m.texts)) {
+		for _, name := range slices.Sorted(maps.Keys(m.texts)) {
 			if full {
-				_, _ = fmt.Fprintf(out, "\n==== %s %s, %s\n\n%s\n", m.Path, m.Version, name, m.texts[name])
+				_, _ = fmt.Fprintf(out, "\n==== %s, %s\n\n%s\n", m.name(), name, m.texts[name])
 			}
 		}
 	}
 	return errors.Join(faults...)
 }
 
-func keys(m map[string]string) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
-}
+// name returns path and version. The product's module has no version.
+func (m *module) name() string { return strings.TrimSpace(m.Path + " " + m.Version) }
 
-// linked returns the modules of which the programs contain packages, sorted by path.
+// linked returns the modules of which releases contain packages, sorted by path.
 func linked(ctx context.Context, root string) ([]*module, error) {
 	found := map[string]*module{}
-	for pkg, systems := range programs {
-		for _, system := range systems {
-			cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-tags", "lambda.norpc", //nolint:gosec // pkg is fixed
-				"-json=Module", pkg)
-			cmd.Dir, cmd.Env = root, append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0", "GOWORK=off")
+	for _, r := range all {
+		for _, system := range r.systems {
+			args := append([]string{"list", "-deps", "-tags", "lambda.norpc", "-json=Dir,Module,Standard"}, r.packages...)
+			cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // the packages are fixed
+			cmd.Dir, cmd.Env = filepath.Join(root, r.dir), append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0", "GOWORK=off")
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
 			data, err := cmd.Output()
-			if err != nil {
-				return nil, fmt.Errorf("list the modules of %s: %w\n%s", pkg, err, stderr.Bytes())
+			if err == nil {
+				err = add(found, json.NewDecoder(bytes.NewReader(data)))
 			}
-			for dec := json.NewDecoder(bytes.NewReader(data)); dec.More(); {
-				var p struct{ Module *module }
-				if err := dec.Decode(&p); err != nil {
-					return nil, fmt.Errorf("list the modules of %s: %w", pkg, err)
-				}
-				if p.Module != nil && !p.Module.Main {
-					found[p.Module.Path] = p.Module
-				}
+			if err != nil {
+				return nil, fmt.Errorf("list the modules of %s: %w\n%s", r.packages, err, stderr.Bytes())
 			}
 		}
 	}
-	modules := make([]*module, 0, len(found))
-	for _, m := range found {
-		modules = append(modules, m)
-	}
+	modules := slices.Collect(maps.Values(found))
 	slices.SortFunc(modules, func(a, b *module) int { return strings.Compare(a.Path, b.Path) })
 	return modules, nil
 }
 
-// read finds the licenses of a module. A module may have several, all of which must be permitted.
-func (m *module) read() error {
-	entries, err := os.ReadDir(m.Dir)
-	if err != nil {
-		return err
-	}
-	m.texts = map[string]string{}
-	for _, e := range entries {
-		if e.IsDir() || !licenseFile.MatchString(e.Name()) {
-			continue
+// add reads packages from the output of go list, and adds their modules.
+func add(found map[string]*module, list *json.Decoder) error {
+	for list.More() {
+		var p struct {
+			Dir      string
+			Module   *module
+			Standard bool
 		}
-		text, err := os.ReadFile(filepath.Join(m.Dir, e.Name()))
-		if err != nil {
+		if err := list.Decode(&p); err != nil {
 			return err
 		}
-		m.texts[e.Name()] = string(text)
-		cover := licensecheck.Scan(text)
-		if cover.Percent < minCover {
-			return fmt.Errorf("%s is unknown: %.0f %% of it are text of known licenses; read it", e.Name(), cover.Percent)
+		m := p.Module
+		if p.Standard {
+			// Its packages have no other licenses, except BoringCrypto, which the programs do not contain.
+			m, p.Dir = &module{Path: "std", Version: runtime.Version(), Dir: build.Default.GOROOT}, build.Default.GOROOT
 		}
-		for _, match := range cover.Match {
-			if !slices.Contains(m.licenses, match.ID) {
-				m.licenses = append(m.licenses, match.ID)
-			}
+		if m == nil || p.Dir == "" {
+			continue
+		}
+		if found[m.Path] == nil {
+			m.packages = map[string]bool{}
+			found[m.Path] = m
+		}
+		found[m.Path].packages[p.Dir] = true
+	}
+	return nil
+}
+
+// read finds the licenses in the directories of packages, and in those above up to the module's. All must be permitted.
+func (m *module) read() error {
+	dirs := map[string]bool{m.Dir: true}
+	for dir := range m.packages {
+		for ; strings.HasPrefix(dir, m.Dir+string(filepath.Separator)) && !dirs[dir]; dir = filepath.Dir(dir) {
+			dirs[dir] = true
+		}
+	}
+	m.texts = map[string]string{}
+	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
+		if err := m.readDir(dir); err != nil {
+			return err
 		}
 	}
 	slices.Sort(m.licenses)
@@ -161,6 +176,42 @@ func (m *module) read() error {
 	for _, id := range m.licenses {
 		if !slices.Contains(permitted, id) {
 			return fmt.Errorf("the license %s is not permitted; replace the module", id)
+		}
+	}
+	return nil
+}
+
+func (m *module) readDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		isLicense := licenseFile.MatchString(e.Name())
+		if e.IsDir() || !isLicense && !noticeFile.MatchString(e.Name()) {
+			continue
+		}
+		file := filepath.Join(dir, e.Name())
+		text, err := os.ReadFile(file) //nolint:gosec // a file of a module
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(m.Dir, file)
+		if err != nil {
+			return err
+		}
+		m.texts[name] = string(text)
+		if !isLicense {
+			continue
+		}
+		cover := licensecheck.Scan(text)
+		if cover.Percent < minCover {
+			return fmt.Errorf("%s is unknown: %.0f %% of it are text of known licenses; read it", name, cover.Percent)
+		}
+		for _, match := range cover.Match {
+			if !slices.Contains(m.licenses, match.ID) {
+				m.licenses = append(m.licenses, match.ID)
+			}
 		}
 	}
 	return nil
