@@ -15,6 +15,7 @@ ARCH      ?= arm64
 BINDIR    ?= /usr/local/bin
 REPOSITORY ?= clusterpass-bridge
 TAG       ?= latest
+REGISTRY  ?= ghcr.io/clusterpass
 IMAGES    := clusterpass clusterpass-bridge clusterpass-agent
 STACK     ?= clusterpass
 AREA      ?= ...
@@ -184,14 +185,14 @@ build-local: ## Build the programs for demo, up, test and bench, for this machin
 build-ProxyFunction build-FleetFunction build-ControlFunction build-RotateFunction: build-%Function: # for sam build
 	GOOS=linux GOARCH=$(ARCH) $(GOBUILD) $(FNFLAGS) -o $(ARTIFACTS_DIR)/bootstrap ./functions/$(shell echo $* | tr A-Z a-z)/bootstrap
 
-images: ## Build the images for ARCH, without Docker, as files for docker load or podman load: ARCH, TAG
+images: licenses ## Build the images for ARCH, without Docker, as files for docker load or podman load: ARCH, TAG
 	@$(STEP) "build the programs of the images for $(ARCH)" $(NEEDS_GO) sh -ec 'export GOOS=linux GOARCH=$(ARCH); \
 	  $(GOBUILD) -o dist/$(ARCH)/clusterpass-local ./infra/local; $(GOBUILD) -o dist/$(ARCH)/clusterpass ./scripts/clusterpass; \
 	  $(GOBUILD) -o dist/$(ARCH)/websocket-bridge ./websocket-bridge; $(GOBUILD) -o dist/$(ARCH)/clusterpass-agent ./websocket-bridge/agent'
 	@mkdir -p dist/images
 	@for image in $(IMAGES); do $(STEP) "build the image $$image" $(NEEDS_GO) \
 	  go run -C infra/release ./image --image $$image --arch $(ARCH) --programs '$(CURDIR)/dist/{arch}' \
-	  --save $(CURDIR)/dist/images/$$image.tar --tag ghcr.io/clusterpass/$$image:$(TAG) || exit 1; done
+	  --save $(CURDIR)/dist/images/$$image.tar --tag $(REGISTRY)/$$image:$(TAG) || exit 1; done
 
 # Without a remote, goreleaser ignores the commit, so release-snapshot names one. Its own timeout, an hour, is too short
 # for a busy machine with empty caches.
@@ -206,7 +207,7 @@ release-tools:
 release-snapshot: licenses release-tools ## Build all files of a release into dist/release, without publishing them (an hour on two cores)
 	@INDEX_TOKEN= GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=https://github.com/clusterpass/clusterpass \
 	  $(STEP) "build the files of a release" $(NEEDS_GO) $(GORELEASER) --snapshot --skip=sign
-	@$(STEP) "check the files of the release" $(NEEDS_GO) env RELEASE_DIR=$(CURDIR)/dist/release go test -C infra/release -count=1 ./snapshot
+	@$(STEP) "check the files of the release" $(NEEDS_GO) env RELEASE_DIR=$(CURDIR)/dist/release go test -C infra/release -count=1 -timeout 30m ./snapshot
 
 test-release: needs-test-release licenses release-tools ## Slow suite: build and check the files of a release for linux/amd64 alone
 	@$(STEP) "build and check the files of a release for one system" $(NEEDS_GO) go test -C infra/release -count=1 -timeout 30m ./snapshot
@@ -215,14 +216,10 @@ release: licenses release-tools # for the release workflow: publish the files of
 	@$(STEP) "build and publish the files of a release" "a tag, and the credentials of the release workflow" $(GORELEASER)
 
 push-images: # for the release workflow: push the images of dist/release, with a password on standard input
-	@read -r password; for image in $(IMAGES); do for arch in amd64 arm64; do mkdir -p dist/release/programs/$$arch; \
-	  cp dist/release/*_linux_$${arch}*/* dist/release/programs/$$arch/; done; \
-	  tags=ghcr.io/clusterpass/$$image:$(TAG); case $(TAG) in *-*) ;; *) tags=$$tags,ghcr.io/clusterpass/$$image:latest ;; esac; \
-	  echo "$$password" | $(STEP) "push the image $$image" $(NEEDS_GO) go run -C infra/release ./image --image $$image \
-	  --programs '$(CURDIR)/dist/release/programs/{arch}' --version $(TAG) --revision $$(git rev-parse HEAD) \
-	  --date $$(git log -1 --format=%cI) --push $$tags --username $(REGISTRY_USER) --password-stdin || exit 1; done
+	@$(STEP) "push the images" "what make release has built, and a registry" \
+	  scripts/push-images $(CURDIR)/dist/release $(REGISTRY) $(REGISTRY_USER) $(TAG)
 
-image: ## Build the bridge's image for ARCH, without Docker, and push it to ECR: REPOSITORY, TAG, ARCH=amd64,arm64
+image: licenses ## Build the bridge's image for ARCH, without Docker, and push it to ECR: REPOSITORY, TAG, ARCH=amd64,arm64
 	@$(STEP) "build and push the bridge's image" "the credentials of an AWS account and its CLI; docs/guide/aws.md has the list" scripts/image $(REPOSITORY) $(TAG) $(ARCH)
 
 deploy: ## Deploy to AWS with SAM, which asks for the parameters the first time (docs/guide/aws.md)

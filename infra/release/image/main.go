@@ -37,6 +37,7 @@ func main() {
 
 type options struct {
 	image, arches, programs string
+	licenses                string
 	version, revision, date string
 	push, save, tag         string
 	username                string
@@ -48,6 +49,7 @@ func (o *options) parse(args []string) error {
 	f.StringVar(&o.image, "image", "", "name of the image: clusterpass, clusterpass-bridge or clusterpass-agent")
 	f.StringVar(&o.arches, "arch", "amd64,arm64", "architectures")
 	f.StringVar(&o.programs, "programs", "dist/{arch}", "directory of the programs for an architecture")
+	f.StringVar(&o.licenses, "licenses", "../../dist/licenses.txt", "file of make licenses")
 	f.StringVar(&o.version, "version", "", "version (default: the one that is recorded in the program)")
 	f.StringVar(&o.revision, "revision", "", "hash of the commit (default: as above)")
 	f.StringVar(&o.date, "date", "", "time of the commit in RFC 3339 (default: as above)")
@@ -103,11 +105,15 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	return push(ctx, strings.Split(o.push, ","), index, auth, out)
 }
 
-// release returns the release in the flags, and for those that are not set the one that is recorded in the program.
+// release returns the release in the flags, and for those that are not set the one that is recorded in the program. It
+// reads the licenses.
 func (o *options) release(image images.Image, arch string) (images.Release, error) {
 	r, err := images.ReleaseOf(filepath.Join(strings.ReplaceAll(o.programs, "{arch}", arch), image.Programs[0]))
 	if err != nil {
 		return r, err
+	}
+	if r.Licenses, err = os.ReadFile(o.licenses); err != nil {
+		return r, fmt.Errorf("--licenses: %w; make licenses writes the file", err)
 	}
 	if o.version != "" {
 		r.Version = o.version

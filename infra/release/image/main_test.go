@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,12 +62,12 @@ func pulled(t *testing.T, reference string) (v1.ImageIndex, string) {
 	return index, digest.String()
 }
 
-// bridge builds a small program in the place of the bridge.
-func bridge(t *testing.T) (programs string) {
+// bridge builds a small program in the place of the bridge. It returns flags that name the program and licenses.
+func bridge(t *testing.T) []string {
 	t.Helper()
 	dir := t.TempDir()
 	for file, content := range map[string]string{
-		"go.mod": "module tiny\n", "main.go": "package main\n\nfunc main() {}\n",
+		"go.mod": "module tiny\n", "main.go": "package main\n\nfunc main() {}\n", "licenses.txt": "Apache License\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -79,16 +80,16 @@ func bridge(t *testing.T) (programs string) {
 			t.Fatalf("%v\n%s", err, output)
 		}
 	}
-	return filepath.Join(dir, "{arch}")
+	return []string{"--programs", filepath.Join(dir, "{arch}"), "--licenses", filepath.Join(dir, "licenses.txt")}
 }
 
 // TestPush fails if a release cannot be published without a container engine, or if two pushes differ.
 func TestPush(t *testing.T) {
-	host, programs := newRegistry(t), bridge(t)
+	host := newRegistry(t)
 	repository := host + "/clusterpass/clusterpass-bridge"
-	args := []string{"--image", "clusterpass-bridge", "--programs", programs, "--version", "v0.1.0",
+	args := append(bridge(t), "--image", "clusterpass-bridge", "--version", "v0.1.0",
 		"--date", "2026-11-23T20:55:23Z", "--username", "AWS", "--password-stdin",
-		"--push", repository + ":v0.1.0," + repository + ":latest"}
+		"--push", repository+":v0.1.0,"+repository+":latest")
 	for range 2 {
 		var out bytes.Buffer
 		if err := run(t.Context(), args, strings.NewReader(password+"\n"), &out); err != nil {
@@ -112,9 +113,9 @@ func TestPush(t *testing.T) {
 
 // TestSave fails if docker load cannot read the file, so that an image of a checkout can only run from a registry.
 func TestSave(t *testing.T) {
-	programs, file := bridge(t), filepath.Join(t.TempDir(), "bridge.tar")
+	file := filepath.Join(t.TempDir(), "bridge.tar")
 	const tag = "ghcr.io/clusterpass/clusterpass-bridge:latest"
-	args := []string{"--image", "clusterpass-bridge", "--programs", programs, "--save", file, "--tag", tag}
+	args := append(bridge(t), "--image", "clusterpass-bridge", "--save", file, "--tag", tag)
 	if err := run(t.Context(), append(args, "--arch", runtime.GOARCH), nil, io.Discard); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func TestSave(t *testing.T) {
 
 // TestBadFlags fails if a mistake in a workflow is not explained.
 func TestBadFlags(t *testing.T) {
-	programs := bridge(t)
+	flags := bridge(t)
 	for _, tt := range []struct {
 		args []string
 		want string
@@ -148,8 +149,9 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--image", "clusterpass-bridge", "--push", "x:1", "--date", "today"}, "--date: "},
 		{[]string{"--image", "clusterpass-bridge", "--push", "no registry"}, "--push no registry: "},
 		{[]string{"--image", "clusterpass-bridge", "--push", "x:1", "--username", "AWS"}, "add --password-stdin"},
+		{[]string{"--image", "clusterpass-bridge", "--push", "x:1", "--licenses", "none"}, "make licenses writes the file"},
 	} {
-		err := run(t.Context(), append([]string{"--programs", programs}, tt.args...), nil, io.Discard)
+		err := run(t.Context(), slices.Concat(flags, tt.args), nil, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v, want %q", tt.args, err, tt.want)
 		}

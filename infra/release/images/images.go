@@ -2,7 +2,7 @@
 // makes one.
 //
 // Invariants:
-//   - An image contains static programs, root certificates and empty directories. It has no shell.
+//   - An image contains static programs, root certificates, licenses and empty directories. It has no shell.
 //   - The user is a number and not root.
 //   - Equal programs and an equal [Release] result in equal digests. No clock, user or host name reaches an image.
 package images
@@ -76,13 +76,14 @@ func Named(name string) (Image, error) {
 	return Image{}, fmt.Errorf("no image %q: want one of %s", name, strings.Join(names, ", "))
 }
 
-// Release is the origin of the programs, for annotations.
+// Release is the origin of the programs, for annotations, and their licenses.
 type Release struct {
 	Version, Revision string
 	Created           time.Time // time of the commit
+	Licenses          []byte    // texts that must accompany the programs; required
 }
 
-// ReleaseOf returns the release that the Go command recorded in a program.
+// ReleaseOf returns the release that the Go command recorded in a program, without Licenses.
 func ReleaseOf(program string) (Release, error) {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
@@ -112,6 +113,9 @@ func Build(i Image, arches []string, programs, work string, r Release) (v1.Image
 	if len(arches) == 0 {
 		return nil, errors.New("build an image: no architecture; name one, such as amd64")
 	}
+	if len(r.Licenses) == 0 {
+		return nil, errors.New("build an image: no licenses of the programs; make licenses writes them")
+	}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range arches {
 		img, err := i.build(arch, programs, work, r)
@@ -126,7 +130,7 @@ func Build(i Image, arches []string, programs, work string, r Release) (v1.Image
 }
 
 func (i Image) build(arch, programs, work string, r Release) (v1.Image, error) {
-	base, err := i.baseLayer(work)
+	base, err := i.baseLayer(work, r)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +182,7 @@ func (i Image) annotations(r Release) map[string]string {
 	return a
 }
 
-func (i Image) baseLayer(work string) (v1.Layer, error) {
+func (i Image) baseLayer(work string, r Release) (v1.Layer, error) {
 	roots, err := Roots()
 	if err != nil {
 		return nil, err
@@ -186,6 +190,7 @@ func (i Image) baseLayer(work string) (v1.Layer, error) {
 	entries := []entry{
 		{name: "etc", mode: 0o755}, {name: "etc/ssl", mode: 0o755}, {name: "etc/ssl/certs", mode: 0o755},
 		{name: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, content: roots},
+		{name: "licenses", mode: 0o755}, {name: "licenses/licenses.txt", mode: 0o644, content: r.Licenses},
 	}
 	if i.Data != "" {
 		entries = append(entries, entry{name: strings.TrimPrefix(i.Data, "/"), mode: 0o700, owner: user})

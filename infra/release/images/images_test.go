@@ -3,7 +3,6 @@ package images_test
 import (
 	"archive/tar"
 	"bytes"
-	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,6 +29,7 @@ var packages = map[string]string{
 
 var release = images.Release{
 	Version: "v0.1.0", Revision: "0123456789abcdef", Created: time.Date(2026, 11, 23, 20, 55, 23, 0, time.UTC),
+	Licenses: []byte("Apache License\n"),
 }
 
 // compile builds a package for linux with the flags of the Makefile.
@@ -154,7 +153,8 @@ func TestImagesRun(t *testing.T) {
 			}
 			root := t.TempDir()
 			got := unpack(t, img, root)
-			want := []string{"etc", "etc/ssl", "etc/ssl/certs", "etc/ssl/certs/ca-certificates.crt"}
+			want := []string{"etc", "etc/ssl", "etc/ssl/certs", "etc/ssl/certs/ca-certificates.crt", "licenses",
+				"licenses/licenses.txt"}
 			if image.Data != "" {
 				want = append(want, strings.TrimPrefix(image.Data, "/"))
 			}
@@ -164,6 +164,10 @@ func TestImagesRun(t *testing.T) {
 			}
 			for _, name := range image.Programs {
 				runs(t, root, name)
+			}
+			if text, err := os.ReadFile(filepath.Join(root, "licenses/licenses.txt")); err != nil ||
+				!bytes.Equal(text, release.Licenses) {
+				t.Errorf("the licenses are %q, %v", text, err)
 			}
 			if entrypoint := config.Config.Entrypoint; len(entrypoint) != 1 || entrypoint[0] != "/"+image.Programs[0] {
 				t.Errorf("the entrypoint is %q", entrypoint)
@@ -225,58 +229,8 @@ func runs(t *testing.T, root, name string) {
 	}
 }
 
-// TestBinariesAreReproducible fails if a directory, a clock or the state of a checkout reaches a released program. Then
-// users cannot check that a release was built from its tag.
-func TestBinariesAreReproducible(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow: make test runs it")
-	}
-	const root = "../../.."
-	files, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z", "--", "go.mod", "go.sum", "shared",
-		"websocket-bridge").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	elsewhere := filepath.Join(t.TempDir(), "another directory")
-	for name := range strings.SplitSeq(strings.TrimSuffix(string(files), "\x00"), "\x00") {
-		data, err := os.ReadFile(filepath.Join(root, name))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // removed, but not committed
-		}
-		to := filepath.Join(elsewhere, name)
-		if err = errors.Join(err, os.MkdirAll(filepath.Dir(to), 0o700), os.WriteFile(to, data, 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	out := t.TempDir()
-	var digests [2][sha256.Size]byte
-	for i, dir := range []string{root, elsewhere} {
-		file := filepath.Join(out, strconv.Itoa(i))
-		const name = "github.com/clusterpass/clusterpass/shared/version."
-		// The flags of infra/release/goreleaser.yaml.
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags",
-			"-s -w -X "+name+"tag=v0.1.0 -X "+name+"revision=0123 -X "+name+"date=2026-11-23T20:55:23Z", "-o", file,
-			"./websocket-bridge/agent")
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
-		if output, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, output)
-		}
-		program, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		digests[i] = sha256.Sum256(program)
-		text, err := exec.CommandContext(t.Context(), file, "--version").CombinedOutput()
-		if err != nil || !strings.Contains(string(text), "v0.1.0 (revision 0123, 2026-11-23T20:55:23Z") {
-			t.Errorf("%s%v", text, err)
-		}
-	}
-	if digests[0] != digests[1] {
-		t.Errorf("the digests are %x", digests)
-	}
-}
-
-// TestRefusedPrograms fails if an image can contain a program that cannot run in it.
+// TestRefusedPrograms fails if an image can contain a program that cannot run in it, or that must not be distributed
+// without its licenses.
 func TestRefusedPrograms(t *testing.T) {
 	programs := tiny(t)
 	bridge, err := images.Named("clusterpass-bridge")
@@ -295,6 +249,10 @@ func TestRefusedPrograms(t *testing.T) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
 		})
+	}
+	_, err = images.Build(bridge, []string{"amd64"}, programs, t.TempDir(), images.Release{Version: "v0.1.0"})
+	if err == nil || !strings.Contains(err.Error(), "make licenses") {
+		t.Errorf("without licenses: %v", err)
 	}
 	if _, err := images.Named("bridge"); err == nil || !strings.Contains(err.Error(), "clusterpass-bridge") {
 		t.Error(err)
