@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,30 +11,38 @@ import (
 	"testing"
 )
 
-// debFiles are the files that the packages install.
-var debFiles = map[string][]string{
+// packageFiles are files that the packages install.
+var packageFiles = map[string][]string{
 	"clusterpass": {"usr/bin/clusterpass", "usr/bin/kubectl-clusterpass", "usr/bin/kubectl_complete-clusterpass",
 		"usr/share/doc/clusterpass/copyright", "usr/share/doc/clusterpass/licenses.txt"},
 	"clusterpass-server": {"usr/bin/clusterpass-local", "usr/lib/systemd/system/clusterpass.service",
-		"etc/clusterpass/clusterpass.env"},
+		"etc/clusterpass/clusterpass.env", "usr/share/doc/clusterpass-server/copyright",
+		"usr/share/doc/clusterpass-server/licenses.txt"},
 }
 
 // checkDeb reads both packages. Where the test is root, dpkg installs, upgrades, removes and purges them in another
 // root directory. There, dpkg runs the scripts without users and services.
 func (r release) checkDeb(t *testing.T) {
-	packages := map[string]string{}
-	for name, files := range debFiles {
-		file := filepath.Join(r.dir, fmt.Sprintf("%s_%s_%s.deb", name, r.version, runtime.GOARCH))
-		packages[name] = file
-		contents := command(t, "dpkg-deb", "--contents", file)
-		for _, want := range files {
-			if !strings.Contains(contents, "./"+want) {
-				t.Errorf("%s lacks %s:\n%s", name, want, contents)
+	packages := map[string]string{} // of this machine's architecture
+	for name, files := range packageFiles {
+		for _, arch := range []string{"amd64", "arm64"} {
+			if !r.has("linux_" + arch) {
+				continue
 			}
-		}
-		if info := command(t, "dpkg-deb", "--info", file); !strings.Contains(info, "Package: "+name+"\n") ||
-			!strings.Contains(info, "Architecture: "+runtime.GOARCH) {
-			t.Errorf("%s", info)
+			file := filepath.Join(r.dir, fmt.Sprintf("%s_%s_%s.deb", name, r.version, arch))
+			if arch == runtime.GOARCH {
+				packages[name] = file
+			}
+			contents := command(t, "dpkg-deb", "--contents", file)
+			for _, want := range files {
+				if !strings.Contains(contents, "./"+want) {
+					t.Errorf("%s lacks %s:\n%s", name, want, contents)
+				}
+			}
+			if info := command(t, "dpkg-deb", "--info", file); !strings.Contains(info, "Package: "+name+"\n") ||
+				!strings.Contains(info, "Architecture: "+arch) {
+				t.Errorf("%s", info)
+			}
 		}
 	}
 	if conffiles := command(t, "dpkg-deb", "--info", packages["clusterpass-server"], "conffiles"); conffiles !=
@@ -69,7 +78,7 @@ func (r release) installDeb(t *testing.T, packages map[string]string) {
 	for range 2 { // the second time is an upgrade
 		dpkg("--install", packages["clusterpass"], packages["clusterpass-server"])
 	}
-	for name, files := range debFiles {
+	for name, files := range packageFiles {
 		for _, file := range files {
 			if !exists(file) {
 				t.Errorf("%s does not install %s", name, file)
@@ -80,8 +89,11 @@ func (r release) installDeb(t *testing.T, packages map[string]string) {
 	if info, err := os.Stat(env); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
-	if out := command(t, filepath.Join(dir, "usr/bin/clusterpass"), "--version"); !strings.Contains(out, r.version) {
-		t.Errorf("the installed program prints %s", out)
+	for _, program := range []string{"clusterpass", "clusterpass-local"} {
+		installed, err := os.ReadFile(filepath.Join(dir, "usr/bin", program))
+		if err != nil || !bytes.Equal(installed, r.program(t, program, "linux_"+runtime.GOARCH)) {
+			t.Errorf("the installed %s differs from that of the archive, %v", program, err)
+		}
 	}
 	unit, err := os.ReadFile(filepath.Join(dir, "usr/lib/systemd/system/clusterpass.service"))
 	if err != nil || !strings.Contains(string(unit), "\nExecStart=clusterpass-local\n") {

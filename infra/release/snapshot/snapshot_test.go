@@ -14,14 +14,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 )
@@ -33,12 +36,15 @@ var platforms = map[string][]string{
 	"clusterpass":       {"linux_amd64", "linux_arm64", "darwin_amd64", "darwin_arm64", "windows_amd64"},
 	"clusterpass-local": {"linux_amd64", "linux_arm64", "darwin_amd64", "darwin_arm64"},
 	"clusterpass-agent": {"linux_amd64", "linux_arm64", "darwin_amd64", "darwin_arm64"},
+	"websocket-bridge":  {"linux_amd64", "linux_arm64"}, // for the image, without an archive
 }
 
 // release is a directory with the files of a release.
 type release struct {
-	dir, version string
-	single       bool // for linux_amd64 alone
+	dir            string
+	version        string // without v
+	revision, date string // of the commit
+	single         bool   // for linux_amd64 alone
 }
 
 func (r release) has(platform string) bool { return !r.single || platform == "linux_amd64" }
@@ -50,11 +56,17 @@ func open(t *testing.T) release {
 	if r.dir == "" {
 		r.dir, r.single = buildSingle(t), true
 	}
-	var metadata struct{ Version string }
+	var metadata struct{ Version, Commit string }
 	if err := json.Unmarshal(r.read(t, "metadata.json"), &metadata); err != nil || metadata.Version == "" {
 		t.Fatal(metadata, err)
 	}
-	r.version = metadata.Version
+	r.version, r.revision = metadata.Version, metadata.Commit
+	seconds := strings.TrimSpace(command(t, "git", "-C", root, "log", "-1", "--format=%ct", r.revision))
+	commit, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.date = time.Unix(commit, 0).UTC().Format(time.RFC3339)
 	return r
 }
 
@@ -113,16 +125,18 @@ func (r release) read(t *testing.T, name string) []byte {
 func TestRelease(t *testing.T) {
 	r := open(t)
 	var files []string // that checksums.txt must list
-	for _, program := range []string{"clusterpass", "clusterpass-local", "clusterpass-agent"} {
-		for _, platform := range platforms[program] {
+	for program, released := range platforms {
+		for _, platform := range released {
 			if !r.has(platform) {
 				continue
 			}
 			name := fmt.Sprintf("%s_%s_%s", program, r.version, platform)
-			archive := name + map[bool]string{false: ".tar.gz", true: ".zip"}[strings.HasPrefix(platform, "windows")]
-			files = append(files, archive, name+".cdx.json")
+			files = append(files, name+".cdx.json")
+			if program != "websocket-bridge" {
+				files = append(files, r.archive(program, platform))
+			}
 			t.Run(name, func(t *testing.T) {
-				r.checkProgram(t, r.unpack(t, archive), program, platform)
+				r.checkProgram(t, program, platform)
 				r.checkSBOM(t, name+".cdx.json", program)
 			})
 		}
@@ -142,6 +156,42 @@ func TestRelease(t *testing.T) {
 	t.Run("krew", r.checkKrew)
 	t.Run("deb", r.checkDeb)
 	t.Run("rpm", r.checkRPM)
+	t.Run("images", r.checkImages)
+	t.Run("install.md", r.checkInstallPage)
+	t.Run("reproduced", r.checkReproduction)
+}
+
+func (r release) archive(program, platform string) string {
+	format := ".tar.gz"
+	if strings.HasPrefix(platform, "windows") {
+		format = ".zip"
+	}
+	return fmt.Sprintf("%s_%s_%s%s", program, r.version, platform, format)
+}
+
+// program returns the content of a program. The bridge has no archive.
+func (r release) program(t *testing.T, program, platform string) []byte {
+	t.Helper()
+	if program != "websocket-bridge" {
+		content := r.unpack(t, r.archive(program, platform))
+		if len(content) != 3 || !bytes.Contains(content["LICENSE"], []byte("Apache License")) ||
+			!bytes.Contains(content["licenses.txt"], []byte("k8s.io/client-go")) {
+			t.Errorf("the archive has the files %q", slices.Sorted(maps.Keys(content)))
+		}
+		if strings.HasPrefix(platform, "windows") {
+			program += ".exe"
+		}
+		return content[program]
+	}
+	found, err := filepath.Glob(filepath.Join(r.dir, program+"_"+platform+"*", program))
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	data, err := os.ReadFile(found[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 // unpack returns the files of an archive by their names.
@@ -185,30 +235,34 @@ func (r release) unpack(t *testing.T, archive string) map[string][]byte {
 	}
 }
 
-func (r release) checkProgram(t *testing.T, content map[string][]byte, program, platform string) {
+// checkProgram runs a program that is for this system. In others, it searches for the version.
+func (r release) checkProgram(t *testing.T, program, platform string) {
 	t.Helper()
-	name := program
-	if strings.HasPrefix(platform, "windows") {
-		name += ".exe"
-	}
-	if len(content) != 3 || !bytes.Contains(content["LICENSE"], []byte("Apache License")) ||
-		!bytes.Contains(content["licenses.txt"], []byte("k8s.io/client-go")) {
-		t.Errorf("the archive has %d files", len(content))
-	}
-	if got := systemOf(t, content[name]); got != platform {
-		t.Errorf("%s is for %s, want %s", name, got, platform)
+	content := r.program(t, program, platform)
+	if got := systemOf(t, content); got != platform {
+		t.Errorf("%s is for %s, want %s", program, got, platform)
 	}
 	if platform != runtime.GOOS+"_"+runtime.GOARCH {
+		for _, want := range []string{"v" + r.version, r.revision, r.date} {
+			if !bytes.Contains(content, []byte(want)) {
+				t.Errorf("%s for %s does not contain %s", program, platform, want)
+			}
+		}
 		return
 	}
-	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, content[name], 0o700); err != nil {
+	file := filepath.Join(t.TempDir(), program)
+	if err := os.WriteFile(file, content, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	want := regexp.MustCompile(`^` + program + ` v` + regexp.QuoteMeta(r.version) + ` \(revision [0-9a-f]{40}, 20\d\d-`)
-	if output, err := exec.CommandContext(t.Context(), file, "--version").CombinedOutput(); err != nil ||
-		!want.Match(output) {
-		t.Errorf("--version: %v\n%s", err, output)
+	version := "v" + r.version + " (revision " + r.revision + ", " + r.date + ", "
+	if got := command(t, file, "--version"); !strings.HasPrefix(got, program+" "+version) {
+		t.Errorf("--version prints %s", got)
+	}
+	if program != "clusterpass" {
+		return
+	}
+	if got := command(t, file, "version", "--client"); !strings.HasPrefix(got, "clusterpass  "+version) {
+		t.Errorf("version prints %s", got)
 	}
 }
 
@@ -246,7 +300,7 @@ func (r release) checkSBOM(t *testing.T, name, program string) {
 	for _, c := range sbom.Components {
 		modules[c.Name] = c.Version
 	}
-	for _, want := range []string{"k8s.io/apimachinery", "k8s.io/client-go"} {
+	for _, want := range []string{"k8s.io/apimachinery", "golang.org/x/net"} {
 		if modules[want] == "" {
 			t.Errorf("the SBOM of %s lacks %s", program, want)
 		}
@@ -274,6 +328,10 @@ func (r release) sum(t *testing.T, name string) string {
 	return fmt.Sprintf("%x", sha256.Sum256(r.read(t, name)))
 }
 
+const downloads = "https://github.com/clusterpass/clusterpass/releases/download/"
+
+var formulaFile = regexp.MustCompile(`url "([^"]+)"\s+sha256 "([0-9a-f]{64})"`)
+
 func (r release) checkFormula(t *testing.T) {
 	formula := string(r.read(t, "homebrew/Formula/clusterpass.rb"))
 	for _, want := range []string{"class Clusterpass < Formula", `bin.install "clusterpass"`, "kubectl-clusterpass",
@@ -282,14 +340,22 @@ func (r release) checkFormula(t *testing.T) {
 			t.Errorf("the formula lacks %q:\n%s", want, formula)
 		}
 	}
+	sums := map[string]string{} // by URL
+	for _, m := range formulaFile.FindAllStringSubmatch(formula, -1) {
+		sums[m[1]] = m[2]
+	}
 	for _, platform := range platforms["clusterpass"] {
 		if strings.HasPrefix(platform, "windows") || !r.has(platform) {
 			continue
 		}
-		name := fmt.Sprintf("clusterpass_%s_%s.tar.gz", r.version, platform)
-		if !strings.Contains(formula, name) || !strings.Contains(formula, r.sum(t, name)) {
-			t.Errorf("the formula lacks %s or its checksum:\n%s", name, formula)
+		url := downloads + "v" + r.version + "/" + r.archive("clusterpass", platform)
+		if sums[url] != r.sum(t, r.archive("clusterpass", platform)) {
+			t.Errorf("the formula lacks %s or its checksum:\n%s", url, formula)
 		}
+		delete(sums, url)
+	}
+	if len(sums) > 0 {
+		t.Errorf("the formula has other files: %q", sums)
 	}
 }
 
@@ -313,33 +379,16 @@ func (r release) checkKrew(t *testing.T) {
 	}
 	var got []string
 	for _, p := range manifest.Spec.Platforms {
-		name := p.URI[strings.LastIndex(p.URI, "/")+1:]
-		if p.SHA256 != r.sum(t, name) || strings.TrimSuffix(p.Bin, ".exe") != "clusterpass" ||
-			!strings.HasPrefix(p.URI, "https://github.com/clusterpass/clusterpass/releases/download/v") {
+		platform := p.Selector.MatchLabels.OS + "_" + p.Selector.MatchLabels.Arch
+		name := r.archive("clusterpass", platform)
+		if p.SHA256 != r.sum(t, name) || p.URI != downloads+"v"+r.version+"/"+name || r.unpack(t, name)[p.Bin] == nil {
 			t.Errorf("%+v", p)
 		}
-		got = append(got, p.Selector.MatchLabels.OS+"_"+p.Selector.MatchLabels.Arch)
+		got = append(got, platform)
 	}
 	for _, platform := range platforms["clusterpass"] {
 		if r.has(platform) && !slices.Contains(got, platform) {
 			t.Errorf("the manifest lacks %s; it has %q", platform, got)
-		}
-	}
-}
-
-// checkRPM reads names in the header, which is not compressed. The test has no rpm.
-func (r release) checkRPM(t *testing.T) {
-	for name, want := range map[string][]string{
-		"clusterpass": {"kubectl-clusterpass"}, "clusterpass-server": {"clusterpass.service", "clusterpass.env", "useradd"},
-	} {
-		data := r.read(t, fmt.Sprintf("%s_%s_amd64.rpm", name, r.version))
-		if !bytes.HasPrefix(data, []byte{0xed, 0xab, 0xee, 0xdb}) {
-			t.Errorf("%s is no rpm package", name)
-		}
-		for _, text := range want {
-			if !bytes.Contains(data, []byte(text)) {
-				t.Errorf("the rpm package %s lacks %s", name, text)
-			}
 		}
 	}
 }
