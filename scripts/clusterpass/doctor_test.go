@@ -113,6 +113,16 @@ func TestDoctor(t *testing.T) {
 		{"healthy", http.HandlerFunc(gatewayHandler), []string{"granted"},
 			[]string{"ok     gateway", "is a Clusterpass gateway", `you are "ann"`, "ok     granted", "ok     versions"},
 			"WRONG", ""},
+		{"a newer gateway, whose bridge is as old as this program", withVersions("v1.36.0+clusterpass-v0.9.0",
+			"v1.36.0+clusterpass-devel"), []string{"granted"},
+			[]string{"warn   versions   the gateway is of version v0.9.0, the bridge of devel and this program of devel",
+				"functions and bridge must be of one release"}, "WRONG", ""},
+		{"an older bridge", withVersions("v1.36.0+clusterpass-devel", "v1.36.0+clusterpass-v0.9.0"), []string{"granted"},
+			[]string{"warn   versions   the gateway is of version devel, the bridge of v0.9.0 and this program of devel",
+				"functions and bridge must be of one release"}, "WRONG", ""},
+		{"three releases", withVersions("v1.36.0+clusterpass-v0.9.0", "v1.36.0+clusterpass-v0.8.0"), []string{"granted"},
+			[]string{"warn   versions   the gateway is of version v0.9.0, the bridge of v0.8.0 and this program of devel",
+				"functions and bridge must be of one release"}, "WRONG", ""},
 		{"another release", withVersions("v1.36.0+clusterpass-0.9.0", "v1.36.0+clusterpass-0.9.0"), []string{"granted"},
 			[]string{"warn   versions   the gateway is of version 0.9.0, the bridge of 0.9.0 and this program of devel",
 				"use the clusterpass of the gateway's release"}, "WRONG", ""},
@@ -142,7 +152,12 @@ func TestDoctor(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := clusterpass{"dir:" + t.TempDir()}
-			file := serveKubeconfig(t, tt.server, "")
+			file := serveKubeconfig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.UserAgent() != "" && r.UserAgent() != version.UserAgent() {
+					t.Errorf("%s is requested with the User-Agent %q", r.URL.Path, r.UserAgent())
+				}
+				tt.server.ServeHTTP(w, r)
+			}), "")
 			out, err := c.run(t, append([]string{"doctor", "--kubeconfig", file}, tt.clusters...)...)
 			if (err == nil) != (tt.wantErr == "") || err != nil && err.Error() != tt.wantErr {
 				t.Errorf("error %v, want %q", err, tt.wantErr)

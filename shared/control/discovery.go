@@ -218,7 +218,7 @@ func (s *Server) requestDocument(ctx context.Context, w http.ResponseWriter, r *
 func documentRequest(r *http.Request, accept ...string) *http.Request {
 	r = r.Clone(r.Context())
 	r.Method, r.Body, r.ContentLength = http.MethodGet, http.NoBody, 0
-	r.Header = http.Header{"Accept": accept, "Accept-Encoding": {"identity"}}
+	r.Header = http.Header{"Accept": accept, "Accept-Encoding": {"identity"}, "User-Agent": r.Header["User-Agent"]}
 	return r
 }
 

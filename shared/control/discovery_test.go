@@ -24,8 +24,13 @@ func TestBadControlPlane(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		},
 		"is no API server": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
-		"fails":            func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
-		"is down":          nil,
+		"fails": func(w http.ResponseWriter, r *http.Request) {
+			if r.UserAgent() == "" {
+				t.Errorf("the request for %s has no User-Agent", r.URL.Path)
+			}
+			w.WriteHeader(http.StatusInternalServerError)
+		},
+		"is down": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := httptest.NewUnstartedServer(answer)

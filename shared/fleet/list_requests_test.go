@@ -28,7 +28,8 @@ func TestFleetList(t *testing.T) {
 		respond(200, podList("20")), respond(200, podList("5", "y/one")))
 	for _, form := range []string{"/fleet", "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", allClusters,
 		"/bridge/fleet"} {
-		l, resp := h.list(form+"/api/v1/pods?labelSelector=a%3Db&pretty=false", nil)
+		l, resp := h.list(form+"/api/v1/pods?labelSelector=a%3Db&pretty=false",
+			http.Header{"User-Agent": {"kubectl/v1.36.0"}})
 		if got := l.names(); got != "one@a two@a one@c" || l.Kind != "PodList" || resp.Header["Warning"] != nil {
 			t.Errorf("%s: %s %q, %q", form, l.Kind, got, resp.Header["Warning"])
 		}
@@ -49,7 +50,8 @@ func TestFleetList(t *testing.T) {
 	for _, m := range members {
 		got := m.Requests()[0]
 		if got.URI != "/api/v1/pods?labelSelector=a%3Db&pretty=false" || got.Header.Get("Impersonate-User") != "alice" ||
-			got.Header.Get("Authorization") != "Bearer t" || got.Header.Get("Accept-Encoding") != "identity" {
+			got.Header.Get("Authorization") != "Bearer t" || got.Header.Get("Accept-Encoding") != "identity" ||
+			got.Header.Get("User-Agent") != "kubectl/v1.36.0" {
 			t.Errorf("the member receives %s %v", got.URI, got.Header)
 		}
 	}

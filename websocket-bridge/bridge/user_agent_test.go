@@ -1,0 +1,64 @@
+package bridge
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/websocket-bridge/text"
+)
+
+// TestMembersSeeTheCallersUserAgent fails if a member cannot tell which program opened a stream, in whichever form the
+// bridge asks for it.
+func TestMembersSeeTheCallersUserAgent(t *testing.T) {
+	const agent = "kubectl/v1.36.0 (linux/amd64)"
+	seen := make(chan [2]string, 20)
+	hs := serve(t, Limits{}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
+		upgrade := r.Header.Get("Upgrade")
+		seen <- [2]string{strings.ToLower(upgrade), r.UserAgent()}
+		if upgrade == "websocket" {
+			http.Error(w, "what is a websocket?", http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"kind":"Status","code":404}`)
+	})
+	header := http.Header{"User-Agent": {agent}}
+	websocket := func(path, protocol string) func() {
+		return func() {
+			if _, _, err := hs.dial("alice", path, header, protocol); err == nil { //nolint:bodyclose // an error
+				t.Error("the member refuses every session")
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		call func()
+		want string // the upgrade that the member sees at the end
+	}{
+		{"watch", func() { hs.get("alice", watchPath, "User-Agent: "+agent) }, ""},
+		{"log as text", websocket(logPath, text.Protocol), ""},
+		{"exec by websocket, translated to SPDY", websocket(translated, "v5.channel.k8s.io"), "spdy/3.1"},
+		{"exec as text", websocket(translated, text.Protocol), "spdy/3.1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.call()
+			last := <-seen
+			for more := true; more; {
+				if last[1] != agent {
+					t.Errorf("the member sees the User-Agent %q with the upgrade %q", last[1], last[0])
+				}
+				select {
+				case last = <-seen:
+				default:
+					more = false
+				}
+			}
+			if last[0] != tt.want {
+				t.Errorf("the member sees the upgrade %q, want %q", last[0], tt.want)
+			}
+		})
+	}
+}
