@@ -192,7 +192,7 @@ func (m *module) readDir(dir string) error {
 			continue
 		}
 		file := filepath.Join(dir, e.Name())
-		text, err := os.ReadFile(file) //nolint:gosec // a file of a module
+		text, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
