@@ -16,6 +16,7 @@ import (
 
 var (
 	codeSpan       = regexp.MustCompile("`([^`]+)`")
+	fencedCode     = regexp.MustCompile("(?s)```.*?```")
 	windowsSetting = regexp.MustCompile(`%(\w+)%`)
 )
 
@@ -28,8 +29,8 @@ func (r release) checkInstallPage(t *testing.T) {
 	srv := httptest.NewServer(http.FileServer(http.Dir(r.dir)))
 	t.Cleanup(srv.Close)
 	ran := 0
-	for _, span := range codeSpan.FindAllStringSubmatch(string(page), -1) {
-		line := windowsSetting.ReplaceAllString(strings.ReplaceAll(span[1], `\|`, "|"), "$$$1")
+	for _, span := range codeSpan.FindAllStringSubmatch(fencedCode.ReplaceAllString(string(page), ""), -1) {
+		line := windowsSetting.ReplaceAllString(strings.ReplaceAll(span[1], `\|`, "|"), "$${${1}}")
 		line = strings.ReplaceAll(line, "curl.exe", "curl")
 		if !strings.HasPrefix(line, "curl ") || !strings.Contains(line, "RELEASE") ||
 			r.single && strings.Contains(line, "windows") {

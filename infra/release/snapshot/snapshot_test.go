@@ -71,7 +71,7 @@ func open(t *testing.T) release {
 }
 
 // buildSingle runs goreleaser with the configuration of releases, without the other systems.
-func buildSingle(t *testing.T) string {
+func buildSingle(t *testing.T, args ...string) string {
 	t.Helper()
 	data, err := os.ReadFile("../goreleaser.yaml")
 	if err != nil {
@@ -99,8 +99,9 @@ func buildSingle(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "tool", "-modfile=infra/release/tools/go.mod", "goreleaser", "release",
-		"--config", file, "--snapshot", "--clean", "--parallelism", "1") // two would compile the same packages twice
+	args = append([]string{"tool", "-modfile=infra/release/tools/go.mod", "goreleaser", "release", "--config", file,
+		"--snapshot", "--clean", "--parallelism", "1"}, args...) // two would compile the same packages twice
+	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = root
 	// Without a remote, goreleaser ignores the commit.
 	cmd.Env = append(os.Environ(), "INDEX_TOKEN=", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=remote.origin.url",
@@ -159,6 +160,20 @@ func TestRelease(t *testing.T) {
 	t.Run("images", r.checkImages)
 	t.Run("install.md", r.checkInstallPage)
 	t.Run("reproduced", r.checkReproduction)
+	if r.single {
+		t.Run("again", r.checkSecond)
+	}
+}
+
+// checkSecond makes the release again. Files whose digests differ cannot be verified by users who build them.
+func (r release) checkSecond(t *testing.T) {
+	again := release{dir: buildSingle(t, "--skip=sbom"), single: true}
+	first := string(r.read(t, "checksums.txt"))
+	for line := range strings.Lines(string(again.read(t, "checksums.txt"))) {
+		if !strings.Contains(first, line) {
+			t.Errorf("the second release has the file %sthe first has\n%s", line, first)
+		}
+	}
 }
 
 func (r release) archive(program, platform string) string {
