@@ -9,8 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// TestMembersSeeTheCallersUserAgent fails if a member cannot tell which program opened a stream, in whichever form the
-// bridge asks for it.
+// TestMembersSeeTheCallersUserAgent fails if a member's audit log does not name the program that opened a stream.
 func TestMembersSeeTheCallersUserAgent(t *testing.T) {
 	const agent = "kubectl/v1.36.0 (linux/amd64)"
 	seen := make(chan [2]string, 20)

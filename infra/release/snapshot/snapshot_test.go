@@ -43,7 +43,7 @@ var platforms = map[string][]string{
 type release struct {
 	dir            string
 	version        string // without v
-	revision, date string // of the commit
+	revision, date string // hash and time of its commit
 	single         bool   // for linux_amd64 alone
 }
 
