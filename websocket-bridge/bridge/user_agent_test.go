@@ -27,7 +27,7 @@ func TestMembersSeeTheCallersUserAgent(t *testing.T) {
 	header := http.Header{"User-Agent": {agent}}
 	websocket := func(path, protocol string) func() {
 		return func() {
-			if _, _, err := hs.dial("alice", path, header, protocol); err == nil { //nolint:bodyclose // an error
+			if _, _, err := hs.dial("alice", path, header, protocol); err == nil {
 				t.Error("the member refuses every session")
 			}
 		}

@@ -287,8 +287,8 @@ func (s *source) addPublished(ctx context.Context, wanted []target, progress io.
 	return nil
 }
 
-// download returns the directory of published programs of a release, or of the newest one of a minor version. It returns
-// "" if there are none, or if they cannot be reached.
+// download returns the directory of published programs of a release, or of the newest one of a minor version. It
+// returns "" if there are none, or if they cannot be reached.
 func (s *source) download(ctx context.Context, version string, progress io.Writer) (string, error) {
 	from := &published.Source{
 		Index: cmp.Or(os.Getenv(EnvIndex), published.IndexURL), Cache: filepath.Join(s.cache, "published"),

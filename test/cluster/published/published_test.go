@@ -58,7 +58,8 @@ func TestExactRelease(t *testing.T) {
 			t.Errorf("%q is cached in %q", other, got)
 		}
 	}
-	if dir, err := s.Download(t.Context(), "v1.36.1"); err == nil || !strings.Contains(err.Error(), "no release of v1.36.1 for") {
+	dir, err = s.Download(t.Context(), "v1.36.1")
+	if err == nil || !strings.Contains(err.Error(), "no release of v1.36.1 for") {
 		t.Errorf("got the directory %q and the error %v, want no release", dir, err)
 	}
 }
