@@ -43,7 +43,7 @@ type Function struct {
 	FirstByte time.Duration
 
 	bridge     string     // base URL; "" for the host of the request
-	overflowed recentKeys // request URIs
+	overflowed recentKeys // keys from overflowKey
 	slow       recentKeys // keys from slowKey
 }
 
@@ -83,7 +83,7 @@ func (f *Function) redirectUnserved(w http.ResponseWriter, r *http.Request, req 
 		why = "the call has a large body"
 	case req.Resource.Verb == "deletecollection":
 		why = "the answer may be large"
-	case f.overflowed.has(r.RequestURI):
+	case f.overflowed.has(overflowKey(r)):
 		why = "the answer is large"
 	default:
 		return nil
@@ -174,6 +174,10 @@ func (f *Function) location(uri string) string {
 	return f.bridge + "/bridge" + uri
 }
 
+// overflowKey contains the method: a list of a collection may be too large, while the response to a creation there is
+// small.
+func overflowKey(r *http.Request) string { return r.Method + " " + r.RequestURI }
+
 // Overflow returns the handler that replaces a response too large for a function. code is the status code of that
 // response. Overflow implements lambdahttp.Options.Overflow.
 func (f *Function) Overflow(r *http.Request, code int, _ http.Header) http.Handler {
@@ -181,14 +185,14 @@ func (f *Function) Overflow(r *http.Request, code int, _ http.Header) http.Handl
 		path, query, _ := strings.Cut(r.RequestURI, "?")
 		switch {
 		case changedNothing(r.Method, query):
-			f.overflowed.add(r.RequestURI)
+			f.overflowed.add(overflowKey(r))
 			w.Header().Set("Location", f.location(r.RequestURI))
 			status.Write(w, f.redirected("the answer is larger than a function can send", r.RequestURI))
 		case code < http.StatusOK || code >= http.StatusMultipleChoices:
 			status.Write(w, status.New(status.Aborted, "",
 				"the member refused with HTTP %d and an explanation larger than a function can send", code))
 		case r.Method == http.MethodPut || r.Method == http.MethodPatch:
-			f.overflowed.add(r.RequestURI)
+			f.overflowed.add(overflowKey(r))
 			w.Header().Set("Location", f.location(path))
 			err := f.redirected("the write is done; the object is larger than a function can send", path)
 			status.WriteCode(w, err, http.StatusSeeOther)

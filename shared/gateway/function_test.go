@@ -107,7 +107,10 @@ func TestOverflowIsRemembered(t *testing.T) {
 	if resp := h.Do("GET", "/clusters/m/api/v1/pods?limit=1", nil, ""); resp.StatusCode != 200 {
 		t.Errorf("another query: %d", resp.StatusCode)
 	}
-	if n := len(m.Requests()); n != 1 {
+	if resp := h.Do("POST", "/clusters/m/api/v1/pods", nil, "{}"); resp.StatusCode != 200 {
+		t.Errorf("a creation in the listed collection: %d", resp.StatusCode)
+	}
+	if n := len(m.Requests()); n != 2 {
 		t.Errorf("the member received %d requests", n)
 	}
 }
