@@ -3,6 +3,9 @@
 FUNCTIONS := control fleet proxy rotate
 ARCHES    := arm64 amd64
 GOBUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w"
+# scripts/deploy sets BUILD_VERSION, because sam build copies the checkout without its .git.
+VERSION   := github.com/clusterpass/clusterpass/shared/version
+STAMP     := $(if $(BUILD_VERSION),-X $(VERSION).tag=$(BUILD_VERSION) -X $(VERSION).revision=$(BUILD_REVISION) -X $(VERSION).date=$(BUILD_DATE))
 # lambda.norpc omits the RPC server of the Go 1.x runtime, which provided.al2023 does not use.
 FNFLAGS   := -tags lambda.norpc
 # The linter caches file paths, so each checkout has its own cache.
@@ -14,7 +17,8 @@ GOTEST    := go test -race -ldflags=-w -p $(JOBS)
 ARCH      ?= arm64
 BINDIR    ?= /usr/local/bin
 REPOSITORY ?= clusterpass-bridge
-TAG       ?= latest
+# make image and make deploy without a TAG use the revision of the checkout.
+TAG       ?=
 REGISTRY  ?= ghcr.io/clusterpass
 IMAGES    := clusterpass clusterpass-bridge clusterpass-agent
 STACK     ?= clusterpass
@@ -183,7 +187,7 @@ build-local: ## Build the programs for demo, up, test and bench, for this machin
 	  $(GOBUILD) -o dist/local/clusterpass ./scripts/clusterpass'
 
 build-ProxyFunction build-FleetFunction build-ControlFunction build-RotateFunction: build-%Function: # for sam build
-	GOOS=linux GOARCH=$(ARCH) $(GOBUILD) $(FNFLAGS) -o $(ARTIFACTS_DIR)/bootstrap ./functions/$(shell echo $* | tr A-Z a-z)/bootstrap
+	GOOS=linux GOARCH=$(ARCH) $(subst -s -w,-s -w $(STAMP),$(GOBUILD)) $(FNFLAGS) -o $(ARTIFACTS_DIR)/bootstrap ./functions/$(shell echo $* | tr A-Z a-z)/bootstrap
 
 images: licenses ## Build the images for ARCH, without Docker, as files for docker load or podman load: ARCH, TAG
 	@$(STEP) "build the programs of the images for $(ARCH)" $(NEEDS_GO) sh -ec 'export GOOS=linux GOARCH=$(ARCH); \
@@ -192,7 +196,7 @@ images: licenses ## Build the images for ARCH, without Docker, as files for dock
 	@mkdir -p dist/images
 	@for image in $(IMAGES); do $(STEP) "build the image $$image" $(NEEDS_GO) \
 	  go run -C infra/release ./image --image $$image --arch $(ARCH) --programs '$(CURDIR)/dist/{arch}' \
-	  --save $(CURDIR)/dist/images/$$image.tar --tag $(REGISTRY)/$$image:$(TAG) || exit 1; done
+	  --save $(CURDIR)/dist/images/$$image.tar --tag $(REGISTRY)/$$image:$(or $(TAG),latest) || exit 1; done
 
 # Without a remote, goreleaser ignores the commit, so release-snapshot names one. Its own timeout, an hour, is too short
 # for a busy machine with empty caches.
@@ -220,13 +224,10 @@ push-images: # for the release workflow: push the images of dist/release, with a
 	  scripts/push-images $(CURDIR)/dist/release $(REGISTRY) $(REGISTRY_USER) $(TAG)
 
 image: licenses ## Build the bridge's image for ARCH, without Docker, and push it to ECR: REPOSITORY, TAG, ARCH=amd64,arm64
-	@$(STEP) "build and push the bridge's image" "the credentials of an AWS account and its CLI; docs/guide/aws.md has the list" scripts/image $(REPOSITORY) $(TAG) $(ARCH)
+	@$(STEP) "build and push the bridge's image" "the credentials of an AWS account and its CLI; docs/guide/aws.md has the list" scripts/image $(REPOSITORY) "$(TAG)" $(ARCH)
 
-deploy: ## Deploy to AWS with SAM, which asks for the parameters the first time (docs/guide/aws.md)
-	@command -v sam >/dev/null || { echo "make deploy needs the SAM CLI, sam; docs/guide/aws.md lists the requirements" >&2; exit 1; }
-	@$(STEP) "build the stack" "the SAM CLI, and what make build needs" sam build
-	sam deploy --stack-name $(STACK) --resolve-s3 --capabilities CAPABILITY_IAM CAPABILITY_NAMED_IAM CAPABILITY_AUTO_EXPAND \
-	  $(if $(wildcard samconfig.toml),,--guided)
+deploy: ## Deploy to AWS with SAM and the image of make image: REPOSITORY, TAG (none without a bridge), ARCH (docs/guide/aws.md)
+	@scripts/deploy $(STACK) $(REPOSITORY) "$(TAG)" $(ARCH)
 
 localstack: moto ## Deploy to LocalStack or AWS_ENDPOINT_URL, and run the bridge here (docs/guide/localstack.md)
 	$(MAKE) --no-print-directory build ARCHES="$$(go env GOHOSTARCH)"

@@ -128,28 +128,32 @@ func TestRules(t *testing.T) {
 		parameters []string
 		want       string // part of the refusal; "" for none
 	}{
-		{[]string{domain, certificate}, ""},
-		{[]string{domain, "HostedZoneId=Z1"}, ""},
-		{[]string{"FrontDoor=api", domain, certificate}, ""},
+		{[]string{domain, certificate, image}, ""},
+		{[]string{domain, image, "HostedZoneId=Z1"}, ""},
+		{[]string{"FrontDoor=api", domain, certificate, image}, ""},
 		{[]string{"FrontDoor=api", "BridgeUrl=https://bridge.example.com"}, ""},
-		{[]string{domain, certificate, "NatGateways=0", "BridgeMinTasks=1", "BridgeSpot=all"}, ""},
-		{[]string{domain, certificate, "VpcId=vpc-1", "PublicSubnetIds=subnet-1,subnet-2", "Scheme=internal"}, ""},
-		{[]string{domain, certificate, "MutualTLS=passthrough"}, ""},
-		{[]string{"FrontDoor=api", domain, certificate, "AllowedCidr=10.0.0.0/8"}, "FrontDoor alb"},
+		{[]string{domain, certificate, image, "NatGateways=0", "BridgeMinTasks=1", "BridgeSpot=all"}, ""},
+		{[]string{domain, certificate, image, "VpcId=vpc-1", "PublicSubnetIds=subnet-1,subnet-2", "Scheme=internal"}, ""},
+		{[]string{domain, certificate, image, "MutualTLS=passthrough"}, ""},
+		{[]string{"FrontDoor=api", domain, certificate, image, "AllowedCidr=10.0.0.0/8"}, "FrontDoor alb"},
 		{
 			[]string{
-				"FrontDoor=api", domain, certificate, "VpcId=vpc-1", "PublicSubnetIds=subnet-1,subnet-2", "Scheme=internal",
+				"FrontDoor=api", domain, certificate, image, "VpcId=vpc-1", "PublicSubnetIds=subnet-1,subnet-2",
+				"Scheme=internal",
 			}, "FrontDoor alb",
 		},
-		{nil, "DomainName"},
-		{[]string{certificate}, "DomainName"},
-		{[]string{domain}, "CertificateArn, or HostedZoneId"},
-		{[]string{domain, certificate, "BridgeUrl=https://bridge.example.com"}, "FrontDoor api"},
-		{[]string{domain, certificate, "MutualTLS=verify"}, "TrustStoreArn"},
-		{[]string{domain, certificate, "Scheme=internal"}, "VpcId"},
-		{[]string{domain, certificate, "VpcId=vpc-1"}, "PublicSubnetIds"},
+		{[]string{domain, certificate}, "BridgeDigest"},
+		{[]string{image}, "DomainName"},
+		{[]string{certificate, image}, "DomainName"},
+		{[]string{domain, image}, "CertificateArn, or HostedZoneId"},
+		{[]string{domain, certificate, image, "BridgeUrl=https://bridge.example.com"}, "FrontDoor api"},
+		{[]string{domain, certificate, image, "MutualTLS=verify"}, "TrustStoreArn"},
+		{[]string{domain, certificate, image, "Scheme=internal"}, "VpcId"},
+		{[]string{domain, certificate, image, "VpcId=vpc-1"}, "PublicSubnetIds"},
 		{
-			[]string{domain, certificate, "MutualTLS=passthrough", "FrontDoor=api", "BridgeUrl=https://bridge.example.com"},
+			[]string{
+				domain, certificate, "MutualTLS=passthrough", "FrontDoor=api", "BridgeUrl=https://bridge.example.com",
+			},
 			"MutualTLS",
 		},
 	} {

@@ -422,6 +422,13 @@ func TestEncryption(t *testing.T) {
 		"AWS::Logs::LogGroup": func(r resource) bool {
 			return ownKey(r.Properties["KmsKeyId"]) && r.Properties["RetentionInDays"] != nil
 		},
+		"AWS::S3::Bucket": func(r resource) bool {
+			rules, _ := get(r.Properties, "BucketEncryption", "ServerSideEncryptionConfiguration").([]any)
+			return len(rules) == 1 && ownKey(get(rules[0], "ServerSideEncryptionByDefault", "KMSMasterKeyID"))
+		},
+		"AWS::KinesisFirehose::DeliveryStream": func(r resource) bool {
+			return ownKey(get(r.Properties, "DeliveryStreamEncryptionConfigurationInput", "KeyARN"))
+		},
 		"AWS::SecretsManager::Secret": func(r resource) bool { return ownKey(r.Properties["KmsKeyId"]) },
 		"AWS::SNS::Topic":             func(r resource) bool { return ownKey(r.Properties["KmsMasterKeyId"]) },
 		"AWS::ElasticLoadBalancingV2::Listener": func(r resource) bool {
@@ -447,7 +454,8 @@ func TestEncryption(t *testing.T) {
 		"AWS::EC2::VPCGatewayAttachment", "AWS::ECS::Cluster", "AWS::ECS::Service", "AWS::ECS::TaskDefinition",
 		"AWS::ElasticLoadBalancingV2::ListenerRule", "AWS::ElasticLoadBalancingV2::LoadBalancer", "AWS::IAM::ManagedPolicy",
 		"AWS::IAM::Role",
-		"AWS::KMS::Alias", "AWS::KMS::Key", "AWS::Lambda::Function", "AWS::Lambda::Permission", "AWS::Route53::RecordSet",
+		"AWS::KMS::Alias", "AWS::KMS::Key", "AWS::Lambda::Function", "AWS::Lambda::Permission", "AWS::Logs::SubscriptionFilter",
+		"AWS::Route53::RecordSet", "AWS::S3::BucketPolicy",
 		"AWS::SNS::TopicPolicy",
 		"AWS::ServiceDiscovery::PrivateDnsNamespace", "AWS::ServiceDiscovery::Service",
 		"AWS::WAFv2::WebACL", "AWS::WAFv2::WebACLAssociation",
@@ -465,16 +473,37 @@ func TestEncryption(t *testing.T) {
 	}
 }
 
-// TestKept: resources that cannot be restored survive the deletion of the stack.
+// TestKept: resources that cannot be restored survive the deletion of the stack. The next stack must not need their names,
+// except the table's.
 func TestKept(t *testing.T) {
-	resources := load(t)["template.yaml"].Resources
-	for _, id := range []string{"Key", "Objects"} {
-		if resources[id].DeletionPolicy != "RetainExceptOnCreate" {
-			t.Errorf("%s goes with the stack", id)
+	all := load(t)
+	for _, id := range []string{
+		"template.yaml Key", "template.yaml Objects", "template.yaml ProxyLogs", "template.yaml FleetLogs",
+		"template.yaml ControlLogs", "infra/aws/bridge.yaml Logs", "infra/aws/archive.yaml Bucket",
+	} {
+		path, name, _ := strings.Cut(id, " ")
+		r := all[path].Resources[name]
+		if r.DeletionPolicy != "RetainExceptOnCreate" || r.UpdateReplacePolicy != "Retain" {
+			t.Errorf("%s goes with the stack, or with a replacement", id)
+		}
+		group := r.Properties["LogGroupName"]
+		if path == "infra/aws/bridge.yaml" {
+			group = get(all["template.yaml"].Resources["BridgeService"].Properties["Parameters"], "LogGroup")
+		}
+		if r.Type == "AWS::Logs::LogGroup" && !strings.Contains(fmt.Sprint(group), "AWS::StackId") {
+			t.Errorf("%s is named %v, which the next stack cannot use", id, group)
 		}
 	}
-	if get(resources["Objects"].Properties, "PointInTimeRecoverySpecification", "PointInTimeRecoveryEnabled") != true {
-		t.Error("the table has no backups")
+	bucket := all["infra/aws/archive.yaml"].Resources["Bucket"].Properties
+	lock := get(bucket, "ObjectLockConfiguration", "Rule", "DefaultRetention")
+	if bucket["ObjectLockEnabled"] != true || fmt.Sprint(render(get(lock, "Mode")), render(get(lock, "Days"))) !=
+		"[${Mode}] [${Days}]" {
+		t.Errorf("events in the bucket are locked by %v", lock)
+	}
+	table := all["template.yaml"].Resources["Objects"].Properties
+	if get(table, "PointInTimeRecoverySpecification", "PointInTimeRecoveryEnabled") != true ||
+		table["DeletionProtectionEnabled"] != true {
+		t.Error("the table has no backups, or can be deleted by one call")
 	}
 }
 

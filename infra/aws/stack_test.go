@@ -30,6 +30,8 @@ var programs = map[string]func() any{
 	"bridge":  func() any { return &bridge.Config{} },
 }
 
+const image = "BridgeDigest=sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 var defaults = []string{
 	"CLUSTERPASS_ALLOW_LOOPBACK", "CLUSTERPASS_BRIDGE_URL", "CLUSTERPASS_MAX_STREAMS_PER_CALLER",
 	"CLUSTERPASS_STREAM_IDLE_TIMEOUT",
@@ -90,7 +92,7 @@ func TestStackWithBalancer(t *testing.T) {
 	}
 	a := newAccount(t)
 	s := &balancedStack{account: a, outputs: a.deploy(
-		"DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),
+		image, "DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),
 		"MutualTLS=passthrough",
 		`Authentication={"awsIAM": {"gatewayID": "clusterpass", "accounts": ["111122223333"]}}`,
 		"WebsocketOrigins=https://a.example.com,https://b.example.com",
@@ -242,7 +244,7 @@ func TestStackInPublicSubnets(t *testing.T) {
 		t.Skip("slow: make test runs it")
 	}
 	a := newAccount(t)
-	a.deploy("DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),
+	a.deploy(image, "DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),
 		"NatGateways=0", "BridgeMinTasks=1", "BridgeSpot=all")
 	if fn := a.function("clusterpass-proxy"); len(fn.VpcConfig.SubnetIDs) != 0 {
 		t.Errorf("the function is in %v", fn.VpcConfig)
@@ -310,7 +312,7 @@ func TestStackWithAPIAndBridge(t *testing.T) {
 	if len(vpc) == 0 || len(subnets) < 2 {
 		t.Fatalf("a new account has networks %v with subnets %v", vpc, subnets)
 	}
-	outputs := a.deploy("FrontDoor=api", "DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(),
+	outputs := a.deploy(image, "FrontDoor=api", "DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(),
 		"ClientCA="+clientCA(t),
 		"VpcId="+vpc[0], "PublicSubnetIds="+subnets[0]+","+subnets[1], "PrivateSubnetIds="+subnets[0]+","+subnets[1])
 	if !strings.Contains(outputs["Url"], ".execute-api."+region+".") ||
@@ -339,7 +341,7 @@ func TestStackWithVerify(t *testing.T) {
 		t.Skip("slow: make test runs it")
 	}
 	a := newAccount(t)
-	a.deploy("DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),
+	a.deploy(image, "DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),
 		"NatGateways=2", "MutualTLS=verify",
 		"TrustStoreArn=arn:aws:elasticloadbalancing:"+region+":111122223333:truststore/clients/0123456789abcdef")
 	p := configure(t, "proxy", a.function("clusterpass-proxy").Environment.Variables).(*proxy.Config)
@@ -351,4 +353,62 @@ func TestStackWithVerify(t *testing.T) {
 	if nats := a.query("ec2", "2016-11-15", "natGatewayId", "Action", "DescribeNatGateways"); len(nats) != 2 {
 		t.Errorf("NAT gateways %v", nats)
 	}
+}
+
+// Whoever deletes the stack, or deletes it by mistake, must not destroy the audit trail, and must be able to deploy again.
+func TestAuditEventsOutliveTheStack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
+	a := newAccount(t)
+	parameters := []string{
+		image, "DomainName=clusterpass.example.com", "CertificateArn=" + a.certificate(), "ClientCA=" + clientCA(t),
+		"AuditArchiveDays=30",
+	}
+	outputs := a.deploy(parameters...)
+	programs := []string{"bridge", "control", "fleet", "proxy"}
+	groups := a.auditGroups()
+	if len(groups) != len(programs) {
+		t.Fatalf("the audit events are in %v", groups)
+	}
+	for _, group := range groups {
+		var copies struct {
+			SubscriptionFilters []struct{ FilterPattern, DestinationArn string }
+		}
+		a.json(&copies, "logs", http.MethodPost, "/", "Logs_20140328.DescribeSubscriptionFilters",
+			fmt.Sprintf(`{"logGroupName": %q}`, group))
+		if len(copies.SubscriptionFilters) != 1 ||
+			copies.SubscriptionFilters[0].FilterPattern != `{ $.apiVersion = "audit.k8s.io/v1" }` ||
+			!strings.HasSuffix(copies.SubscriptionFilters[0].DestinationArn, ":deliverystream/clusterpass-audit") {
+			t.Errorf("%s is copied by %v", group, copies)
+		}
+	}
+
+	a.query("cloudformation", "2010-05-15", "", "Action", "DeleteStack", "StackName", "test")
+	a.call("s3", http.MethodGet, "/"+outputs["AuditBucket"]+"?location", "", "")
+	a.call("dynamodb", http.MethodPost, "/", "DynamoDB_20120810.DescribeTable", `{"TableName": "clusterpass-objects"}`)
+	if kept := a.auditGroups(); !slices.Equal(kept, groups) {
+		t.Errorf("after the deletion of the stack there are %v, want %v", kept, groups)
+	}
+	if again := a.deploy(append(parameters, "Prefix=again")...); again["AuditBucket"] == outputs["AuditBucket"] {
+		t.Errorf("the next stack has the bucket of the first, %s", again["AuditBucket"])
+	}
+	if both := a.auditGroups(); len(both) != 2*len(programs) {
+		t.Errorf("with the next stack there are %v", both)
+	}
+}
+
+func (a account) auditGroups() []string {
+	a.t.Helper()
+	var found struct {
+		LogGroups []struct{ LogGroupName string }
+	}
+	a.json(&found, "logs", http.MethodPost, "/", "Logs_20140328.DescribeLogGroups",
+		`{"logGroupNamePrefix": "/clusterpass/"}`)
+	var names []string
+	for _, group := range found.LogGroups {
+		names = append(names, group.LogGroupName)
+	}
+	slices.Sort(names)
+	return names
 }

@@ -42,10 +42,11 @@ type template struct {
 }
 
 type resource struct {
-	Type           string
-	Condition      string
-	DeletionPolicy string
-	Properties     map[string]any
+	Type                string
+	Condition           string
+	DeletionPolicy      string
+	UpdateReplacePolicy string
+	Properties          map[string]any
 }
 
 // translation returns template.yaml and its nested templates as CloudFormation, by path.

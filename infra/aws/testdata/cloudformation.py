@@ -1,5 +1,6 @@
 # What moto's CloudFormation lacks of what the template uses: Fn::Cidr, the outputs of nested stacks, expressions in listener rules, the
-# full names of load balancers, the bodies of REST APIs, names by Cloud Map, secrets and dynamic references to them.
+# full names of load balancers, the bodies of REST APIs, names by Cloud Map, secrets and dynamic references to them, delivery streams and
+# subscriptions to logs. It does not know RetainExceptOnCreate.
 import ipaddress
 import json
 import re
@@ -8,6 +9,8 @@ from moto.apigateway.models import RestAPI, apigateway_backends
 from moto.cloudformation import parsing
 from moto.cloudformation.models import Stack
 from moto.core.common_models import CloudFormationModel
+from moto.firehose.models import firehose_backends
+from moto.logs.models import logs_backends
 from moto.elbv2.models import ELBv2Backend, FakeLoadBalancer, FakeTargetGroup
 from moto.secretsmanager.models import secretsmanager_backends
 from moto.servicediscovery.models import servicediscovery_backends
@@ -32,6 +35,16 @@ def clean_json(value, resources, clean=parsing.clean_json):
 
 parsing.clean_json = clean_json
 Stack.get_cfn_attribute = lambda self, name: self.output_map[name.removeprefix("Outputs.")].value
+
+
+def delete(self, delete=parsing.ResourceMap.delete):
+    for resource in self._resource_json_map.values():
+        if resource.get("DeletionPolicy") == "RetainExceptOnCreate":
+            resource["DeletionPolicy"] = "Retain"
+    delete(self)
+
+
+parsing.ResourceMap.delete = delete
 
 
 def validate_conditions(self, conditions, validate=ELBv2Backend._validate_conditions):
@@ -150,3 +163,53 @@ class GeneratedSecret(CloudFormationModel):
             force_overwrite=False,
         )
         return cls(backend.describe_secret(name).arn)
+
+
+class DeliveryStream(CloudFormationModel):
+    __module__ = "moto.firehose"
+
+    def __init__(self, name, arn):
+        self.physical_resource_id, self.arn = name, arn
+
+    def get_cfn_attribute(self, name):
+        return {"Arn": self.arn}[name]
+
+    @staticmethod
+    def cloudformation_name_type():
+        return "DeliveryStreamName"
+
+    @staticmethod
+    def cloudformation_type():
+        return "AWS::KinesisFirehose::DeliveryStream"
+
+    @classmethod
+    def create_from_cloudformation_json(cls, name, resource, account, region, **kwargs):
+        given, none = resource["Properties"], {}
+        target = given["ExtendedS3DestinationConfiguration"]
+        key = given["DeliveryStreamEncryptionConfigurationInput"]
+        backend = firehose_backends[account][region]
+        arn = backend.create_delivery_stream(region, name, given["DeliveryStreamType"], none, key, none, target, none, none, none, none, none, [])
+        return cls(name, arn)
+
+
+class Subscription(CloudFormationModel):
+    __module__ = "moto.logs"
+
+    def __init__(self, name):
+        self.physical_resource_id = name
+
+    @staticmethod
+    def cloudformation_name_type():
+        return "FilterName"
+
+    @staticmethod
+    def cloudformation_type():
+        return "AWS::Logs::SubscriptionFilter"
+
+    @classmethod
+    def create_from_cloudformation_json(cls, name, resource, account, region, **kwargs):
+        given = resource["Properties"]
+        logs_backends[account][region].put_subscription_filter(
+            given["LogGroupName"], name, given["FilterPattern"], given["DestinationArn"], given["RoleArn"]
+        )
+        return cls(name)
