@@ -184,6 +184,7 @@ build-local: ## Build the programs for demo, up, test and bench, for this machin
 	@$(STEP) "build the functions, the gateway and the command line (the first run compiles for minutes)" $(NEEDS_GO) sh -ec '\
 	  for fn in $(FUNCTIONS); do $(GOBUILD) $(FNFLAGS) -o dist/local/functions/$$fn/bootstrap ./functions/$$fn/bootstrap; done; \
 	  $(GOBUILD) -o dist/local/clusterpass-local ./infra/local; \
+	  $(GOBUILD) -o dist/local/localstack-functions ./infra/localstack/functions; \
 	  $(GOBUILD) -o dist/local/clusterpass ./scripts/clusterpass'
 
 build-ProxyFunction build-FleetFunction build-ControlFunction build-RotateFunction: build-%Function: # for sam build

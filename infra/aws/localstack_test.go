@@ -31,7 +31,7 @@ func TestLocalStack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
 	}
-	for _, program := range []string{"clusterpass-local", "clusterpass"} {
+	for _, program := range []string{"clusterpass-local", "clusterpass", "localstack-functions"} {
 		if _, err := os.Stat(filepath.Join(root, "dist/local", program)); err != nil {
 			t.Fatalf("%v; make build-local builds it", err)
 		}
@@ -48,6 +48,8 @@ func TestLocalStack(t *testing.T) {
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	t.Setenv("CLUSTERPASS_DATA", filepath.Join(dir, "data"))
 	t.Setenv("CLUSTERPASS_LISTEN", addr)
+	functions := quietAddress(t)
+	t.Setenv("FUNCTIONS_LISTEN", functions)
 	t.Setenv("CLUSTERPASS_TUNNEL_LISTEN", "127.0.0.1:0")
 	t.Setenv("CLUSTERPASS_KUBECONFIG", kubeconfig)
 	t.Setenv("KUBECONFIG", "")
@@ -100,15 +102,51 @@ func TestLocalStack(t *testing.T) {
 		!strings.Contains(body, "ann") {
 		t.Errorf("a pass without a grant: %d %s", code, body)
 	}
+	// moto runs no functions, so it answers the call itself.
+	byToken.Host = "https://" + functions
+	if code, body := ask(t, byToken, "/clusters/member1/version"); code == http.StatusUnauthorized {
+		t.Errorf("the emulator's functions: %d %s", code, body)
+	}
 	if err := stop(); err != nil && up.ProcessState.ExitCode() != 0 {
 		t.Errorf("the end: %v", err)
 	}
 	for _, want := range []string{
 		"==> deploy to ", ": done in ", "BridgeUrl=https://" + addr, "CLUSTERPASS_STORE=aws:emulated,key=alias/emulated",
+		"kubectl --kubeconfig pass.kubeconfig --server https://" + functions + "/clusters/NAME get nodes",
 	} {
 		if text := out.String(); !strings.Contains(text, want) {
 			t.Errorf("no %q in its output:\n%s", want, text)
 		}
+	}
+}
+
+// A developer must see why a resource of a nested stack failed. The event of the outer stack names only the nested stack.
+func TestReasonsOfNestedStacks(t *testing.T) {
+	const script = `
+import sys
+sys.path.insert(0, "infra/localstack")
+from stack import reasons
+
+STACK = "AWS::CloudFormation::Stack"
+def event(stack, kind, name, id, status, **reason):
+    return {"StackId": stack, "ResourceType": kind, "LogicalResourceId": name, "PhysicalResourceId": id,
+            "ResourceStatus": status, **reason}
+events = {
+    "outer": [
+        event("outer", STACK, "outer", "outer", "CREATE_FAILED"),
+        event("outer", STACK, "Bridge", "inner", "CREATE_FAILED", ResourceStatusReason="not created"),
+        event("outer", STACK, "Network", "fine", "CREATE_COMPLETE"),
+    ],
+    "inner": [event("inner", "AWS::ECS::Cluster", "Cluster", "", "CREATE_FAILED", ResourceStatusReason="no role")],
+}
+class Fake:
+    def get_paginator(self, name): return self
+    def paginate(self, StackName): return [{"StackEvents": [e]} for e in events[StackName]]
+print("\n".join(reasons(Fake(), "outer")))
+`
+	out, err := python("-c", script)
+	if want := "Bridge.Cluster: no role\nBridge: not created\n"; err != nil || string(out) != want {
+		t.Errorf("it prints %q (%v), want %q", out, err, want)
 	}
 }
 

@@ -46,6 +46,21 @@ def nested(template):
     }
 
 
+def reasons(cloudformation, stack, name=""):
+    """The reasons for which resources of a stack and of its nested stacks have failed, by their paths."""
+    lines = []
+    for page in cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack):
+        for e in page["StackEvents"]:
+            child = e.get("PhysicalResourceId", "")
+            if not e["ResourceStatus"].endswith("_FAILED"):
+                continue
+            if e["ResourceType"] == "AWS::CloudFormation::Stack" and child not in ("", e["StackId"]):
+                lines += reasons(cloudformation, child, f"{name}{e['LogicalResourceId']}.")
+            if "ResourceStatusReason" in e:
+                lines.append(f"{name}{e['LogicalResourceId']}: {e['ResourceStatusReason']}")
+    return lines
+
+
 def deploy(stack, parameters):
     import boto3
     from botocore.config import Config
@@ -67,6 +82,10 @@ def deploy(stack, parameters):
         s3.put_object(Bucket=bucket, Key=key, Body=data)
         return key
 
+    def url(key):
+        """Not the bucket's own host name, which emulators do not resolve."""
+        return f"https://s3.{region}.amazonaws.com/{bucket}/{key}"
+
     architecture = parameters.get("Architecture", "arm64")
 
     def zip_of(function):
@@ -78,11 +97,11 @@ def deploy(stack, parameters):
     template = translate(ROOT / "template.yaml", bucket, zip_of)
     for name, path in nested(template).items():
         key = upload(Path(path).name, json.dumps(translate(ROOT / path)).encode())
-        template["Resources"][name]["Properties"]["TemplateURL"] = f"https://{bucket}.s3.amazonaws.com/{key}"
+        template["Resources"][name]["Properties"]["TemplateURL"] = url(key)
     key = upload("template.json", json.dumps(template).encode())
     request = {
         "StackName": stack,
-        "TemplateURL": f"https://{bucket}.s3.amazonaws.com/{key}",
+        "TemplateURL": url(key),
         "Parameters": [{"ParameterKey": k, "ParameterValue": v} for k, v in parameters.items()],
         "Capabilities": ["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"],
     }
@@ -98,9 +117,7 @@ def deploy(stack, parameters):
         if "No updates are to be performed" not in str(e):
             raise
     except WaiterError:
-        events = cloudformation.describe_stack_events(StackName=stack)["StackEvents"]
-        sys.exit("\n".join([f"the stack {stack} fails:"] + [
-            f"{e['LogicalResourceId']}: {e['ResourceStatusReason']}" for e in events if "ResourceStatusReason" in e]))
+        sys.exit("\n".join([f"the stack {stack} fails:", *reasons(cloudformation, stack)]))
     for output in cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("Outputs", []):
         print(f"{output['OutputKey']}={output['OutputValue']}")
 
