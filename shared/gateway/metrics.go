@@ -9,8 +9,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cache"
 )
 
-// The names of CloudWatch metrics of the audit log.
+// The names of CloudWatch metrics of the caches and of the audit log.
 const (
+	StaleReadsMetric   = "StaleReads"
 	AuditLostMetric    = "AuditEventsLost"
 	AuditRefusedMetric = "AuditCallsRefused"
 )
@@ -36,7 +37,7 @@ func (g *Gateway) staleReads() (n uint64) {
 type metricCounts struct{ lost, refused atomic.Uint64 }
 
 // metricAttrs returns attributes and the least level for the log of a function's call. Lost events and refused calls
-// are counted since the last report, and are errors. With a namespace, the line also has the embedded metric format of
+// are counted since the last report, and are errors. Stale reads are a warning. With a namespace, the line also has the embedded metric format of
 // CloudWatch:
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 func (g *Gateway) metricAttrs(stale uint64) (attrs []slog.Attr, least slog.Level) {
@@ -46,15 +47,14 @@ func (g *Gateway) metricAttrs(stale uint64) (attrs []slog.Attr, least slog.Level
 	for _, m := range []struct {
 		name  string
 		count uint64
+		level slog.Level
 	}{
-		{"StaleReads", stale},
-		{AuditLostMetric, now.Lost - g.reported.lost.Swap(now.Lost)},
-		{AuditRefusedMetric, now.Refused - g.reported.refused.Swap(now.Refused)},
+		{StaleReadsMetric, stale, slog.LevelWarn},
+		{AuditLostMetric, now.Lost - g.reported.lost.Swap(now.Lost), slog.LevelError},
+		{AuditRefusedMetric, now.Refused - g.reported.refused.Swap(now.Refused), slog.LevelError},
 	} {
 		if m.count > 0 {
-			if m.name != "StaleReads" {
-				least = slog.LevelError
-			}
+			least = max(least, m.level)
 			attrs = append(attrs, slog.Uint64(m.name, m.count))
 			metrics = append(metrics, map[string]string{"Name": m.name, "Unit": "Count"})
 		}

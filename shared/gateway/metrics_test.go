@@ -42,6 +42,7 @@ func TestStaleReads(t *testing.T) {
 	}
 	h.Close()
 	type line struct {
+		Level      string `json:"level"`
 		Msg        string `json:"msg"`
 		Resource   string `json:"resource"`
 		StaleReads *uint64
@@ -71,7 +72,7 @@ func TestStaleReads(t *testing.T) {
 	if len(lines) != 2 || lines[0].Resource != "pods" || lines[1].Resource != "nodes" {
 		t.Fatalf("%+v", lines)
 	}
-	if l := lines[0]; l.StaleReads == nil || *l.StaleReads != 2 || l.AWS == nil ||
+	if l := lines[0]; l.Level != "WARN" || l.StaleReads == nil || *l.StaleReads != 2 || l.AWS == nil ||
 		time.Since(time.UnixMilli(l.AWS.Timestamp)).Abs() > time.Hour || len(l.AWS.CloudWatchMetrics) != 1 ||
 		l.AWS.CloudWatchMetrics[0].Namespace != "Clusterpass/test" ||
 		len(l.AWS.CloudWatchMetrics[0].Dimensions) != 1 || l.AWS.CloudWatchMetrics[0].Metrics[0].Name != "StaleReads" {

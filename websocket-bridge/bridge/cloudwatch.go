@@ -78,7 +78,7 @@ func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) 
 		name  string
 		count float64
 	}{
-		{"StaleReads", all.stale - before.stale},
+		{gateway.StaleReadsMetric, all.stale - before.stale},
 		{gateway.AuditLostMetric, all.auditLost - before.auditLost},
 		{gateway.AuditRefusedMetric, all.auditRefused - before.auditRefused},
 		{AgentReusesMetric, all.agentReuses - before.agentReuses},
