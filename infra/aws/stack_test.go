@@ -104,6 +104,11 @@ func TestStackWithBalancer(t *testing.T) {
 		!strings.Contains(s.outputs["NextCommand"], "cluster join") {
 		t.Errorf("outputs %v", s.outputs)
 	}
+	for _, name := range []string{"ProxyRole", "FleetRole", "ControlRole", "BridgeRole"} {
+		if !strings.HasPrefix(s.outputs[name], "arn:aws:iam::") {
+			t.Errorf("the output %s for access entries of EKS is %q", name, s.outputs[name])
+		}
+	}
 	s.checkVariables()
 	environment := func(name string) map[string]string {
 		return a.function("clusterpass-" + name).Environment.Variables

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+)
+
+// fakeEKS returns an endpoint of EKS with clusters by name, since moto's clusters have no API server.
+func fakeEKS(t *testing.T, clusters map[string]*clustertest.Member, tags map[string]string) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := strings.TrimPrefix(r.URL.Path, "/clusters/")
+		var answer any
+		switch m := clusters[name]; {
+		case r.URL.Path == "/clusters":
+			var names []string
+			for name := range clusters {
+				names = append(names, name)
+			}
+			answer = map[string]any{"clusters": names}
+		case m == nil:
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: m.Certificate().Raw})
+			answer = map[string]any{"cluster": map[string]any{
+				"name": name, "endpoint": m.URL, "version": "1.34", "tags": tags,
+				"certificateAuthority": map[string]string{"data": base64.StdEncoding.EncodeToString(ca)},
+			}}
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+func awsEnvironment(t *testing.T, eks string) {
+	t.Helper()
+	moto, err := mototest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(moto.Close)
+	for k, v := range map[string]string{
+		"AWS_ENDPOINT_URL": moto.URL, "AWS_ENDPOINT_URL_EKS": eks, "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "test",
+		"AWS_SECRET_ACCESS_KEY": "test", "AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+	} {
+		t.Setenv(k, v)
+	}
+}
+
+// An administrator registers all clusters of an account by one command, and again after a cluster was added.
+func TestDiscoverRegistersClustersOfAWS(t *testing.T) {
+	member := func() *clustertest.Member {
+		return clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
+	}
+	clusters := map[string]*clustertest.Member{"Shop_EU": member(), "lab": member()}
+	awsEnvironment(t, fakeEKS(t, clusters, map[string]string{"team": "shop", "cost center": "a b", "aws:x": "y"}))
+	c := clusterpass{"dir:" + t.TempDir()}
+
+	out, err := c.run(t, "cluster", "discover", "--aws")
+	if err != nil || !strings.Contains(out, "shop-eu   no") || !strings.Contains(out, "lab       no") {
+		t.Errorf("a list: %v\n%s", err, out)
+	}
+	if out, err := c.run(t, "cluster", "list"); err != nil || strings.Contains(out, "lab") {
+		t.Errorf("a list registers: %v\n%s", err, out)
+	}
+	out, err = c.run(t, "cluster", "discover", "--aws", "--register", "--skip-check", "--call-role", "gateway")
+	if err != nil || !strings.Contains(out, `cluster "shop-eu" is registered`) {
+		t.Errorf("registration: %v\n%s", err, out)
+	}
+	out, err = c.run(t, "cluster", "show", "shop-eu")
+	for _, want := range []string{
+		"team: shop", `clusterpass.io/aws-account: "123456789012"`, "topology.kubernetes.io/region: eu-central-1",
+		"apiEndpoint: " + clusters["Shop_EU"].URL,
+	} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("the cluster has no %q: %v\n%s", want, err, out)
+		}
+	}
+	if strings.Contains(out, "cost center") || strings.Contains(out, "aws:x") {
+		t.Errorf("tags that are no labels are stored:\n%s", out)
+	}
+	out, err = c.run(t, "cluster", "discover", "--aws", "--register", "--skip-check")
+	if err != nil || !strings.Contains(out, "shop-eu   yes") || strings.Contains(out, "is registered") {
+		t.Errorf("again: %v\n%s", err, out)
+	}
+	clusters["LAB"] = member()
+	if out, err := c.run(t, "cluster", "discover", "--aws"); err != nil || !strings.Contains(out, "lab-eu-central-1   no") {
+		t.Errorf("a name in use: %v\n%s", err, out)
+	}
+}
+
+// The gateway must be able to use the credential of a discovered cluster: a check before the registration would fail.
+func TestDiscoverChecksClusters(t *testing.T) {
+	refusing := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	awsEnvironment(t, fakeEKS(t, map[string]*clustertest.Member{"lab": refusing}, nil))
+	c := clusterpass{"dir:" + t.TempDir()}
+	out, err := c.run(t, "cluster", "discover", "--aws", "--register")
+	if err == nil || !strings.Contains(err.Error(), `cluster "lab" of account 123456789012, region eu-central-1`) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	requests := refusing.Requests()
+	if len(requests) == 0 || !strings.HasPrefix(requests[0].Header.Get("Authorization"), "Bearer k8s-aws-v1.") {
+		t.Errorf("the cluster got %v, want a token of AWS", requests)
+	}
+	if out, err := c.run(t, "cluster", "discover"); err == nil || !strings.Contains(err.Error(), "add --aws") {
+		t.Errorf("without --aws: %v\n%s", err, out)
+	}
+}
