@@ -20,7 +20,6 @@
 //   - [3] AWS, "Lambda proxy integrations in API Gateway"
 //   - [4] github.com/aws-powertools/powertools-lambda-python issue 621 and github.com/CodeGenieApp/serverless-express
 //     issue 465
-//   - [5] AWS, "Set up a Lambda proxy integration with payload response streaming in API Gateway"
 //
 // Fronts:
 //   - ALB: path and query stay percent-encoded as the client sent them [1][2]. The query is a map, so the order of
@@ -38,6 +37,5 @@
 // # Responses by front
 //
 // The ALB accepts 1 MB of response JSON [1], Lambda 6 MB. The ALB needs headers or multiValueHeaders, whichever the
-// event used. Trailers and 1xx responses cannot be expressed and are dropped. Only a REST API with ResponseTransferMode
-// STREAM streams. It receives a JSON prelude with the headers, eight zero bytes, and the unchanged body [5].
+// event used. Trailers and 1xx responses cannot be expressed and are dropped.
 package lambdahttp

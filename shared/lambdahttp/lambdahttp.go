@@ -1,9 +1,7 @@
 package lambdahttp
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,16 +16,13 @@ import (
 
 // Options of a Function. The zero value is ready to use.
 type Options struct {
-	// MaxResponse is the maximum size in bytes of a buffered response as JSON, if it is lower than the front's limit. 0
+	// MaxResponse is the maximum size in bytes of a response as JSON, if it is lower than the front's limit. 0
 	// means that limit: ALBLimit or LambdaLimit.
 	MaxResponse int
 	// Overflow returns the handler that replaces a response that is too large. status and header are those of that
 	// response, or 0 and nil. The request's context is not cancelled, but its body may have been read. Without a handler,
 	// the response is a 413 as a metav1.Status.
 	Overflow func(r *http.Request, status int, header http.Header) http.Handler
-	// Stream means that REST API events have ResponseTransferMode STREAM. Their responses are sent as they are written,
-	// without a limit. Other events are not affected.
-	Stream bool
 	// Margin is the time between the end of the request's context and that of the invocation, so that the handler can
 	// respond with 504. 0 means 500 ms. It is at most a quarter of the remaining time.
 	Margin time.Duration
@@ -55,14 +50,7 @@ func New(handler http.Handler, opts Options) *Function {
 
 // Start serves invocations from the Lambda Runtime API. It does not return. The process exits when the API is gone.
 func Start(handler http.Handler, opts Options) {
-	f := New(handler, opts)
-	if !opts.Stream {
-		lambda.Start(f)
-		return
-	}
-	lambda.Start(func(ctx context.Context, payload json.RawMessage) (*Stream, error) {
-		return f.InvokeStream(ctx, payload)
-	})
+	lambda.Start(New(handler, opts))
 }
 
 // Invoke responds to one event with one JSON document, like lambda.Handler. It returns an error only for an invalid
@@ -73,19 +61,6 @@ func (f *Function) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
 		return nil, err
 	}
 	return f.buffered(ctx, in, ev), nil
-}
-
-// InvokeStream is like Invoke for functions that stream. The response to a REST API is its prelude and body. Other
-// events get the document of Invoke.
-func (f *Function) InvokeStream(ctx context.Context, payload []byte) (*Stream, error) {
-	in, ev, err := parse(payload)
-	if err != nil {
-		return nil, err
-	}
-	if ev.Kind == REST {
-		return f.stream(ctx, in, ev), nil
-	}
-	return &Stream{r: bytes.NewReader(f.buffered(ctx, in, ev)), contentType: "application/json", close: func() {}}, nil
 }
 
 // buffered runs the handler. If its response cannot be sent, it runs a replacement.

@@ -32,7 +32,6 @@ import (
 const (
 	RequestLimit  = 6 << 20
 	ResponseLimit = 6<<20 + 100
-	StreamLimit   = 200 << 20
 )
 
 // Invoker runs one invocation, in a process (Function) or in this one (Inline). It is safe for concurrent use.
@@ -124,7 +123,6 @@ func NewFunction(cfg Config) (*Function, error) {
 type invocation struct {
 	id, trace string
 	payload   []byte
-	stream    bool
 	setOnce   sync.Once
 	result    chan result   // buffers one result
 	finished  chan struct{} // closed when the process requests the next event, or has ended
@@ -132,7 +130,6 @@ type invocation struct {
 
 type result struct {
 	payload []byte
-	stream  io.ReadCloser
 	err     error
 }
 
@@ -141,15 +138,8 @@ func (inv *invocation) setResult(r result) { inv.setOnce.Do(func() { inv.result 
 // Invoke runs one invocation and returns the whole response. It continues after the end of ctx. Errors are a
 // *FunctionError, ErrThrottled, ErrRequestTooLarge, ErrClosed, or that of ctx.
 func (f *Function) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
-	r, err := f.invoke(ctx, payload, false)
+	r, err := f.invoke(ctx, payload)
 	return r.payload, err
-}
-
-// InvokeStream is Invoke for functions that stream. The caller must Close the reader. A read error other than io.EOF
-// means that the response broke off.
-func (f *Function) InvokeStream(ctx context.Context, payload []byte) (io.ReadCloser, error) {
-	r, err := f.invoke(ctx, payload, true)
-	return r.stream, err
 }
 
 type runningKey struct{}
@@ -171,7 +161,7 @@ func Running(ctx context.Context) *sync.WaitGroup {
 // idleGrace bounds how long a response waits until its process is idle, and so free for the caller's next request.
 const idleGrace = 50 * time.Millisecond
 
-func (f *Function) invoke(ctx context.Context, payload []byte, stream bool) (result, error) {
+func (f *Function) invoke(ctx context.Context, payload []byte) (result, error) {
 	if len(payload) > RequestLimit {
 		return result{}, ErrRequestTooLarge
 	}
@@ -179,7 +169,7 @@ func (f *Function) invoke(ctx context.Context, payload []byte, stream bool) (res
 		return result{}, err
 	}
 	inv := &invocation{
-		id: uuid.NewString(), trace: event.TraceID() + ";Sampled=0", payload: payload, stream: stream,
+		id: uuid.NewString(), trace: event.TraceID() + ";Sampled=0", payload: payload,
 		result: make(chan result, 1), finished: make(chan struct{}),
 	}
 	p, err := f.acquire(ctx)
@@ -193,22 +183,15 @@ func (f *Function) invoke(ctx context.Context, payload []byte, stream bool) (res
 	}()
 	select {
 	case r := <-inv.result:
-		if r.stream == nil {
-			t := time.NewTimer(idleGrace)
-			defer t.Stop()
-			select {
-			case <-inv.finished:
-			case <-t.C:
-			case <-ctx.Done():
-			}
+		t := time.NewTimer(idleGrace)
+		defer t.Stop()
+		select {
+		case <-inv.finished:
+		case <-t.C:
+		case <-ctx.Done():
 		}
 		return r, r.err
 	case <-ctx.Done():
-		go func() { // ends with the invocation
-			if r := <-inv.result; r.stream != nil {
-				_ = r.stream.Close()
-			}
-		}()
 		return result{}, ctx.Err()
 	}
 }

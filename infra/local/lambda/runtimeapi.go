@@ -3,7 +3,6 @@ package lambda
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -114,14 +113,10 @@ func (p *process) response(w http.ResponseWriter, r *http.Request) {
 	if inv == nil {
 		return
 	}
-	if inv.stream {
-		p.stream(w, r, inv)
-		return
-	}
 	b, err := io.ReadAll(io.LimitReader(r.Body, ResponseLimit+1))
 	switch {
 	case err != nil:
-		p.failTruncated(func(err error) { inv.setResult(result{err: err}) }, inv)
+		p.failTruncated(inv)
 		return
 	case len(b) > ResponseLimit:
 		inv.setResult(result{err: &FunctionError{
@@ -140,58 +135,17 @@ func (p *process) response(w http.ResponseWriter, r *http.Request) {
 	accept(w)
 }
 
-func (p *process) stream(w http.ResponseWriter, r *http.Request, inv *invocation) {
-	pr, pw := io.Pipe()
-	inv.setResult(result{stream: pr})
-	copied := make(chan struct{})
-	defer close(copied)
-	go func() { // unblocks the reader if the process ends
-		select {
-		case <-p.exited:
-			_ = pw.CloseWithError(p.err(inv.id))
-		case <-copied:
-		}
-	}()
-	n, err := io.Copy(pw, io.LimitReader(r.Body, StreamLimit+1))
-	if errors.Is(err, io.ErrClosedPipe) { // the caller has closed the reader; the invocation continues
-		_, err = io.Copy(io.Discard, r.Body)
-		n = 0
-	}
-	switch {
-	case err != nil:
-		p.failTruncated(func(err error) { _ = pw.CloseWithError(err) }, inv)
-		return
-	case n > StreamLimit:
-		_ = pw.CloseWithError(&FunctionError{"Function.ResponseSizeTooLarge",
-			"Response payload size exceeded maximum allowed payload size (200 MB)."})
-		refuse(w, http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "Exceeded maximum allowed payload size.")
-		return
-	}
-	accept(w)
-	if err := trailerError(r.Trailer); err != nil {
-		_ = pw.CloseWithError(err)
-		return
-	}
-	go func() { // as in Invoke
-		t := time.NewTimer(idleGrace)
-		defer t.Stop()
-		select {
-		case <-inv.finished:
-		case <-t.C:
-		}
-		_ = pw.Close()
-	}()
-}
-
 // exitTimeout bounds the wait for the end of a process whose response broke off. The machine may be busy.
 const exitTimeout = 5 * time.Second
 
-func (p *process) failTruncated(fail func(error), inv *invocation) {
+func (p *process) failTruncated(inv *invocation) {
 	select {
 	case <-p.exited:
-		fail(p.err(inv.id))
+		inv.setResult(result{err: p.err(inv.id)})
 	case <-time.After(exitTimeout):
-		fail(&FunctionError{"Runtime.TruncatedResponse", "the runtime did not send its whole answer"})
+		inv.setResult(result{err: &FunctionError{
+			"Runtime.TruncatedResponse", "the runtime did not send its whole answer",
+		}})
 	}
 }
 
@@ -214,7 +168,7 @@ func (p *process) error(w http.ResponseWriter, r *http.Request) {
 	}
 	b, err := io.ReadAll(io.LimitReader(r.Body, maxErrorBody))
 	if err != nil {
-		p.failTruncated(func(err error) { inv.setResult(result{err: err}) }, inv)
+		p.failTruncated(inv)
 		return
 	}
 	inv.setResult(result{err: parseError(b, r.Header.Get(headerErrorType))})

@@ -1,11 +1,8 @@
 package event
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -72,46 +69,6 @@ func (REST) Answer(w http.ResponseWriter, r *http.Request, payload []byte) error
 	p.cookies = nil
 	p.write(w, r)
 	return nil
-}
-
-const maxPrelude = 16 << 10
-
-// Stream forwards a streamed response to the client as it arrives. Without a valid prelude it writes nothing and
-// returns a *Refusal. If the stream breaks off, it panics with http.ErrAbortHandler, which aborts the connection.
-func (REST) Stream(w http.ResponseWriter, r *http.Request, answer io.Reader) error {
-	var head []byte
-	delim := make([]byte, 8)
-	chunk := make([]byte, 4<<10)
-	for end := -1; end < 0; {
-		n, err := answer.Read(chunk)
-		head = append(head, chunk[:n]...)
-		if end = bytes.Index(head, delim); end < 0 && (err != nil || len(head) > maxPrelude) {
-			return refuse(http.StatusBadGateway, "the streamed answer has no prelude")
-		}
-	}
-	prelude, rest, _ := bytes.Cut(head, delim)
-	p, err := decodeReply(prelude)
-	if err != nil {
-		return refuse(http.StatusBadGateway, err.Error())
-	}
-	p.header(w).Del("Content-Length")
-	w.WriteHeader(p.status)
-	rc := http.NewResponseController(w)
-	for body := io.MultiReader(bytes.NewReader(rest), answer); ; {
-		n, err := body.Read(chunk)
-		if n > 0 && r.Method != http.MethodHead {
-			if _, err := w.Write(chunk[:n]); err != nil {
-				return nil // the client is gone
-			}
-			_ = rc.Flush() // the next write reports an error
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			panic(http.ErrAbortHandler)
-		}
-	}
 }
 
 // HTTP is an API Gateway HTTP API with the route $default.

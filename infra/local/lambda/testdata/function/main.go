@@ -74,8 +74,7 @@ func main() {
 		}
 		fmt.Fprint(w, cmd.Process.Pid)
 	})
-	mux.HandleFunc("/stream", stream)
-	lambdahttp.Start(mux, lambdahttp.Options{Stream: os.Getenv("MODE") == "stream"})
+	lambdahttp.Start(mux, lambdahttp.Options{})
 }
 
 func who(w http.ResponseWriter, r *http.Request) {
@@ -102,32 +101,3 @@ func wait(w http.ResponseWriter, r *http.Request) {
 	_ = os.WriteFile(filepath.Join(dir, name+".done"), nil, 0o600)
 	fmt.Fprint(w, os.Getpid())
 }
-
-func stream(w http.ResponseWriter, r *http.Request) {
-	for _, part := range []string{"one", "two"} {
-		_, _ = io.WriteString(w, part)
-		w.(http.Flusher).Flush()
-		if r.URL.Query().Has("wait") {
-			r.URL.RawQuery += "&name=" + part
-			wait(discard{w}, r)
-		}
-	}
-	switch r.URL.Query().Get("end") {
-	case "abort":
-		panic(http.ErrAbortHandler)
-	case "exit":
-		os.Exit(3)
-	case "sleep":
-		time.Sleep(time.Hour)
-	case "endless":
-		for {
-			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
-				return
-			}
-		}
-	}
-}
-
-type discard struct{ http.ResponseWriter }
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
