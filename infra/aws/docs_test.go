@@ -98,8 +98,8 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestDeploy checks the call of make deploy to sam, which is a fake. The command of sam build is run: a function must have
-// the version of the bridge, although SAM copies the checkout without its .git.
+// TestDeploy checks the call of make deploy to sam, which is a fake. The command of sam build is run: a function must
+// have the version of the bridge, although SAM copies the checkout without its .git.
 func TestDeploy(t *testing.T) {
 	dir := t.TempDir()
 	sam := "#!/bin/sh\nset -e\n[ \"$1\" != build ] || make build-RotateFunction ARTIFACTS_DIR=" + dir + "\n"

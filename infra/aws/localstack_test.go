@@ -120,7 +120,8 @@ func TestLocalStack(t *testing.T) {
 	}
 }
 
-// A developer must see why a resource of a nested stack failed. The event of the outer stack names only the nested stack.
+// A developer must see why a resource of a nested stack failed. The event of the outer stack names only the nested
+// stack.
 func TestReasonsOfNestedStacks(t *testing.T) {
 	const script = `
 import sys

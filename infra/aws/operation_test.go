@@ -401,8 +401,8 @@ func TestAlarms(t *testing.T) {
 	}
 }
 
-// Lambda's own lines for each invocation cost as much as the gateway's. Lambda must drop no line of the program: it treats
-// an audit event as a line of level INFO.
+// Lambda's own lines for each invocation cost as much as the gateway's. Lambda must drop no line of the program: it
+// treats an audit event as a line of level INFO.
 func TestFunctionLogs(t *testing.T) {
 	for id, r := range of(load(t), "AWS::Lambda::Function") {
 		logging := r.Properties["LoggingConfig"]

@@ -458,7 +458,8 @@ func TestEncryption(t *testing.T) {
 		"AWS::EC2::VPCGatewayAttachment", "AWS::ECS::Cluster", "AWS::ECS::Service", "AWS::ECS::TaskDefinition",
 		"AWS::ElasticLoadBalancingV2::ListenerRule", "AWS::ElasticLoadBalancingV2::LoadBalancer", "AWS::IAM::ManagedPolicy",
 		"AWS::IAM::Role",
-		"AWS::KMS::Alias", "AWS::KMS::Key", "AWS::Lambda::Function", "AWS::Lambda::Permission", "AWS::Logs::SubscriptionFilter",
+		"AWS::KMS::Alias", "AWS::KMS::Key", "AWS::Lambda::Function", "AWS::Lambda::Permission",
+		"AWS::Logs::SubscriptionFilter",
 		"AWS::Route53::RecordSet", "AWS::S3::BucketPolicy",
 		"AWS::SNS::TopicPolicy",
 		"AWS::ServiceDiscovery::PrivateDnsNamespace", "AWS::ServiceDiscovery::Service",
@@ -477,8 +478,8 @@ func TestEncryption(t *testing.T) {
 	}
 }
 
-// TestKept: resources that cannot be restored survive the deletion of the stack. The next stack must not need their names,
-// except the table's.
+// TestKept: resources that cannot be restored survive the deletion of the stack. The next stack must not need their
+// names, except the table's.
 func TestKept(t *testing.T) {
 	all := load(t)
 	for _, id := range []string{
@@ -608,8 +609,8 @@ func TestRequestRateAndConcurrencyAreLimited(t *testing.T) {
 	}
 }
 
-// Without a limit at the stage, one installation uses up the rate that all APIs of the account share. kubectl must be able
-// to print the refusal, and to repeat the request.
+// Without a limit at the stage, one installation uses up the rate that all APIs of the account share. kubectl must be
+// able to print the refusal, and to repeat the request.
 func TestStageThrottles(t *testing.T) {
 	all := load(t)
 	given := all["template.yaml"].Resources["RestApi"].Properties["Parameters"]

@@ -360,7 +360,8 @@ func TestStackWithVerify(t *testing.T) {
 	}
 }
 
-// Whoever deletes the stack, or deletes it by mistake, must not destroy the audit trail, and must be able to deploy again.
+// Whoever deletes the stack, or deletes it by mistake, must not destroy the audit trail, and must be able to deploy
+// again.
 func TestAuditEventsOutliveTheStack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")

@@ -1,0 +1,367 @@
+"""Writes IAM policies for the template, from its translation to CloudFormation.
+
+    policies.py deployer STACK PREFIX ACCOUNT REGION   policies of a principal that deploys, updates and deletes the stack
+    policies.py boundary STACK PREFIX ACCOUNT REGION   a permissions boundary for all roles of the stack
+
+Each prints a list of policy documents. Each has at most 6,144 characters, the limit of a managed policy, and a principal may have ten.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "infra" / "localstack"))
+from stack import nested, translate  # noqa: E402
+
+LIMIT = 6144
+
+# What CloudFormation calls for a type of resource, and on which ARNs. A type may have several rows.
+CALLS = {
+    "AWS::ApiGateway::RestApi": [("apigateway:GET POST PUT PATCH DELETE", "arn:{p}:apigateway:{r}::/restapis*")],
+    "AWS::ApiGateway::Deployment": [],  # part of the RestApi, as a stage is
+    "AWS::ApiGateway::Stage": [("apigateway:GET PUT POST DELETE", "arn:{p}:apigateway:{r}::/tags/*")],
+    "AWS::ApplicationAutoScaling::ScalableTarget": [
+        ("application-autoscaling:RegisterScalableTarget DeregisterScalableTarget DescribeScalableTargets ListTagsForResource TagResource", "*"),
+        ("iam:CreateServiceLinkedRole", "arn:{p}:iam::{a}:role/aws-service-role/ecs.application-autoscaling.amazonaws.com/*"),
+    ],
+    "AWS::ApplicationAutoScaling::ScalingPolicy": [
+        ("application-autoscaling:PutScalingPolicy DeleteScalingPolicy DescribeScalingPolicies", "*")
+    ],
+    "AWS::CertificateManager::Certificate": [
+        ("acm:RequestCertificate", "*"),
+        ("acm:DescribeCertificate DeleteCertificate AddTagsToCertificate ListTagsForCertificate", "arn:{p}:acm:{r}:{a}:certificate/*"),
+    ],
+    "AWS::CloudFormation::Stack": [
+        (
+            "cloudformation:CreateStack UpdateStack DeleteStack CreateChangeSet ExecuteChangeSet DeleteChangeSet DescribeChangeSet "
+            "DescribeStacks DescribeStackEvents DescribeStackResource DescribeStackResources ListStackResources GetTemplate "
+            "ContinueUpdateRollback TagResource UntagResource",
+            "arn:{p}:cloudformation:{r}:{a}:stack/{s}*",
+        ),
+        ("cloudformation:CreateChangeSet", "arn:{p}:cloudformation:{r}:aws:transform/Serverless-2016-10-31"),
+        ("cloudformation:GetTemplateSummary ValidateTemplate", "*"),
+        # The stack with the bucket of sam deploy --resolve-s3, and that bucket.
+        (
+            "cloudformation:CreateChangeSet DescribeChangeSet ExecuteChangeSet DescribeStacks DescribeStackEvents",
+            "arn:{p}:cloudformation:{r}:{a}:stack/aws-sam-cli-managed-default*",
+        ),
+        (
+            "s3:CreateBucket GetBucketLocation GetBucketPolicy ListBucket PutBucketPolicy PutBucketPublicAccessBlock PutBucketTagging "
+            "PutBucketVersioning PutEncryptionConfiguration GetObject PutObject",
+            "arn:{p}:s3:::aws-sam-cli-managed-default*",
+        ),
+    ],
+    "AWS::CloudWatch::Alarm": [
+        ("cloudwatch:PutMetricAlarm DeleteAlarms TagResource UntagResource ListTagsForResource", "arn:{p}:cloudwatch:{r}:{a}:alarm:{x}-*"),
+        ("cloudwatch:DescribeAlarms", "*"),
+    ],
+    "AWS::DynamoDB::Table": [
+        (
+            "dynamodb:CreateTable DescribeTable UpdateTable DeleteTable DescribeTimeToLive UpdateTimeToLive DescribeContinuousBackups "
+            "UpdateContinuousBackups DescribeContributorInsights DescribeKinesisStreamingDestination GetResourcePolicy ListTagsOfResource "
+            "TagResource UntagResource",
+            "arn:{p}:dynamodb:{r}:{a}:table/{x}-objects",
+        )
+    ],
+    "AWS::EC2::EIP": [("ec2:AllocateAddress ReleaseAddress DescribeAddresses AssociateAddress DisassociateAddress", "*")],
+    "AWS::EC2::InternetGateway": [("ec2:CreateInternetGateway DeleteInternetGateway DescribeInternetGateways", "*")],
+    "AWS::EC2::NatGateway": [("ec2:CreateNatGateway DeleteNatGateway DescribeNatGateways", "*")],
+    "AWS::EC2::Route": [("ec2:CreateRoute DeleteRoute ReplaceRoute", "*")],
+    "AWS::EC2::RouteTable": [("ec2:CreateRouteTable DeleteRouteTable DescribeRouteTables", "*")],
+    "AWS::EC2::SecurityGroup": [
+        (
+            "ec2:CreateSecurityGroup DeleteSecurityGroup DescribeSecurityGroups AuthorizeSecurityGroupEgress RevokeSecurityGroupEgress "
+            "DescribeSecurityGroupRules",
+            "*",
+        )
+    ],
+    "AWS::EC2::SecurityGroupIngress": [("ec2:AuthorizeSecurityGroupIngress RevokeSecurityGroupIngress", "*")],
+    "AWS::EC2::Subnet": [("ec2:CreateSubnet DeleteSubnet DescribeSubnets ModifySubnetAttribute", "*")],
+    "AWS::EC2::SubnetRouteTableAssociation": [("ec2:AssociateRouteTable DisassociateRouteTable", "*")],
+    "AWS::EC2::VPC": [
+        (
+            "ec2:CreateVpc DeleteVpc DescribeVpcs DescribeVpcAttribute ModifyVpcAttribute DescribeAvailabilityZones "
+            "DescribeNetworkInterfaces CreateTags DeleteTags DescribeTags",
+            "*",
+        )
+    ],
+    "AWS::EC2::VPCEndpoint": [("ec2:CreateVpcEndpoint DeleteVpcEndpoints DescribeVpcEndpoints ModifyVpcEndpoint", "*")],
+    "AWS::EC2::VPCGatewayAttachment": [("ec2:AttachInternetGateway DetachInternetGateway", "*")],
+    "AWS::ECS::Cluster": [
+        ("ecs:CreateCluster", "*"),
+        ("ecs:DeleteCluster DescribeClusters UpdateCluster PutClusterCapacityProviders TagResource", "arn:{p}:ecs:{r}:{a}:cluster/{x}"),
+        ("iam:CreateServiceLinkedRole", "arn:{p}:iam::{a}:role/aws-service-role/ecs.amazonaws.com/*"),
+        ("iam:GetRole", "arn:{p}:iam::{a}:role/aws-service-role/ecs.amazonaws.com/AWSServiceRoleForECS"),
+    ],
+    "AWS::ECS::Service": [
+        ("ecs:CreateService UpdateService DeleteService DescribeServices TagResource", "arn:{p}:ecs:{r}:{a}:service/{x}/*"),
+        # make image and make deploy
+        ("ecr:GetAuthorizationToken", "*"),
+        (
+            "ecr:CreateRepository DescribeRepositories DescribeImages BatchCheckLayerAvailability BatchGetImage GetDownloadUrlForLayer "
+            "InitiateLayerUpload UploadLayerPart CompleteLayerUpload PutImage",
+            "arn:{p}:ecr:{r}:{a}:repository/clusterpass-bridge",
+        ),
+    ],
+    "AWS::ECS::TaskDefinition": [
+        ("ecs:RegisterTaskDefinition DeregisterTaskDefinition DescribeTaskDefinition", "*"),
+        ("ecs:TagResource", "arn:{p}:ecs:{r}:{a}:task-definition/{x}-bridge:*"),
+    ],
+    "AWS::ElasticLoadBalancingV2::LoadBalancer": [
+        (
+            "elasticloadbalancing:DescribeLoadBalancers DescribeLoadBalancerAttributes DescribeListeners DescribeListenerAttributes "
+            "DescribeListenerCertificates DescribeRules DescribeTags DescribeTargetGroups DescribeTargetGroupAttributes DescribeTargetHealth "
+            "DescribeTrustStores DescribeCapacityReservation",
+            "*",
+        ),
+        (
+            "elasticloadbalancing:CreateLoadBalancer DeleteLoadBalancer ModifyLoadBalancerAttributes SetSecurityGroups SetSubnets "
+            "SetIpAddressType AddTags RemoveTags",
+            "arn:{p}:elasticloadbalancing:{r}:{a}:loadbalancer/app/{x}/*",
+        ),
+        ("iam:CreateServiceLinkedRole", "arn:{p}:iam::{a}:role/aws-service-role/elasticloadbalancing.amazonaws.com/*"),
+    ],
+    "AWS::ElasticLoadBalancingV2::Listener": [
+        ("elasticloadbalancing:CreateListener", "arn:{p}:elasticloadbalancing:{r}:{a}:loadbalancer/app/{x}/*"),
+        (
+            "elasticloadbalancing:CreateRule DeleteListener ModifyListener ModifyListenerAttributes AddTags RemoveTags",
+            "arn:{p}:elasticloadbalancing:{r}:{a}:listener/app/{x}/*",
+        ),
+    ],
+    "AWS::ElasticLoadBalancingV2::ListenerRule": [
+        (
+            "elasticloadbalancing:DeleteRule ModifyRule AddTags RemoveTags",
+            "arn:{p}:elasticloadbalancing:{r}:{a}:listener-rule/app/{x}/*",
+        ),
+        ("elasticloadbalancing:SetRulePriorities", "arn:{p}:elasticloadbalancing:{r}:{a}:listener-rule/app/{x}/*"),
+    ],
+    "AWS::ElasticLoadBalancingV2::TargetGroup": [
+        (
+            "elasticloadbalancing:CreateTargetGroup DeleteTargetGroup ModifyTargetGroup ModifyTargetGroupAttributes RegisterTargets "
+            "DeregisterTargets AddTags RemoveTags",
+            "arn:{p}:elasticloadbalancing:{r}:{a}:targetgroup/{x}-*",
+        )
+    ],
+    "AWS::IAM::ManagedPolicy": [
+        (
+            "iam:CreatePolicy DeletePolicy GetPolicy GetPolicyVersion CreatePolicyVersion DeletePolicyVersion ListPolicyVersions "
+            "ListEntitiesForPolicy TagPolicy UntagPolicy",
+            "arn:{p}:iam::{a}:policy/{s}-*",
+        )
+    ],
+    "AWS::IAM::Role": [
+        (
+            "iam:CreateRole DeleteRole GetRole UpdateRole UpdateAssumeRolePolicy TagRole UntagRole ListRolePolicies GetRolePolicy "
+            "PutRolePolicy DeleteRolePolicy ListAttachedRolePolicies AttachRolePolicy DetachRolePolicy PassRole PutRolePermissionsBoundary "
+            "DeleteRolePermissionsBoundary",
+            "arn:{p}:iam::{a}:role/{s}-*",
+        )
+    ],
+    "AWS::KMS::Alias": [
+        ("kms:CreateAlias UpdateAlias DeleteAlias", "arn:{p}:kms:{r}:{a}:alias/{x}"),
+        ("kms:CreateAlias UpdateAlias DeleteAlias", "arn:{p}:kms:{r}:{a}:key/*"),
+        ("kms:ListAliases", "*"),
+    ],
+    "AWS::KMS::Key": [
+        ("kms:CreateKey", "*"),
+        # CreateGrant, Encrypt and Decrypt: functions' settings, the generated secret, the table and the delivery stream.
+        (
+            "kms:DescribeKey EnableKeyRotation DisableKeyRotation GetKeyPolicy GetKeyRotationStatus ListResourceTags PutKeyPolicy "
+            "ScheduleKeyDeletion TagResource UntagResource UpdateKeyDescription CreateGrant Encrypt Decrypt GenerateDataKey",
+            "arn:{p}:kms:{r}:{a}:key/*",
+        ),
+    ],
+    "AWS::KinesisFirehose::DeliveryStream": [
+        (
+            "firehose:CreateDeliveryStream DeleteDeliveryStream DescribeDeliveryStream UpdateDestination StartDeliveryStreamEncryption "
+            "StopDeliveryStreamEncryption ListTagsForDeliveryStream TagDeliveryStream UntagDeliveryStream",
+            "arn:{p}:firehose:{r}:{a}:deliverystream/{x}-audit",
+        )
+    ],
+    "AWS::Lambda::Function": [
+        (
+            "lambda:CreateFunction UpdateFunctionCode UpdateFunctionConfiguration DeleteFunction GetFunction GetFunctionConfiguration "
+            "GetFunctionCodeSigningConfig GetRuntimeManagementConfig GetFunctionRecursionConfig PutFunctionConcurrency "
+            "DeleteFunctionConcurrency ListTags TagResource UntagResource",
+            "arn:{p}:lambda:{r}:{a}:function:{x}-*",
+        )
+    ],
+    "AWS::Lambda::Permission": [("lambda:AddPermission RemovePermission GetPolicy", "arn:{p}:lambda:{r}:{a}:function:{x}-*")],
+    "AWS::Logs::LogGroup": [
+        (
+            "logs:CreateLogGroup DeleteLogGroup PutRetentionPolicy DeleteRetentionPolicy AssociateKmsKey DisassociateKmsKey TagResource "
+            "UntagResource ListTagsForResource DescribeIndexPolicies GetDataProtectionPolicy",
+            "arn:{p}:logs:{r}:{a}:log-group:/clusterpass/{x}/*",
+        ),
+        (
+            "logs:CreateLogGroup DeleteLogGroup PutRetentionPolicy DeleteRetentionPolicy AssociateKmsKey DisassociateKmsKey TagResource "
+            "UntagResource ListTagsForResource DescribeIndexPolicies GetDataProtectionPolicy",
+            "arn:{p}:logs:{r}:{a}:log-group:/aws/lambda/{x}-*",
+        ),
+        ("logs:DescribeLogGroups DescribeResourcePolicies", "*"),
+        # for the access log of API Gateway
+        ("logs:CreateLogDelivery DeleteLogDelivery GetLogDelivery ListLogDeliveries UpdateLogDelivery", "*"),
+    ],
+    "AWS::Logs::SubscriptionFilter": [
+        (
+            "logs:PutSubscriptionFilter DeleteSubscriptionFilter DescribeSubscriptionFilters",
+            "arn:{p}:logs:{r}:{a}:log-group:/clusterpass/{x}/*",
+        )
+    ],
+    "AWS::Route53::RecordSet": [
+        ("route53:ChangeResourceRecordSets ListResourceRecordSets GetHostedZone", "arn:{p}:route53:::hostedzone/*"),
+        ("route53:GetChange", "arn:{p}:route53:::change/*"),
+    ],
+    "AWS::S3::Bucket": [
+        (
+            "s3:CreateBucket DeleteBucket ListBucket GetBucketObjectLockConfiguration PutBucketObjectLockConfiguration GetBucketVersioning "
+            "PutBucketVersioning GetBucketOwnershipControls PutBucketOwnershipControls GetBucketPublicAccessBlock PutBucketPublicAccessBlock "
+            "GetEncryptionConfiguration PutEncryptionConfiguration GetBucketTagging PutBucketTagging",
+            "arn:{p}:s3:::{s}-*",
+        )
+    ],
+    "AWS::S3::BucketPolicy": [("s3:GetBucketPolicy PutBucketPolicy DeleteBucketPolicy", "arn:{p}:s3:::{s}-*")],
+    "AWS::SNS::Topic": [
+        (
+            "sns:CreateTopic DeleteTopic GetTopicAttributes SetTopicAttributes Subscribe Unsubscribe ListSubscriptionsByTopic "
+            "ListTagsForResource TagResource UntagResource GetDataProtectionPolicy",
+            "arn:{p}:sns:{r}:{a}:{x}-alarms",
+        )
+    ],
+    "AWS::SNS::TopicPolicy": [],  # an attribute of the topic
+    "AWS::SecretsManager::Secret": [
+        ("secretsmanager:GetRandomPassword", "*"),
+        (
+            "secretsmanager:CreateSecret DescribeSecret UpdateSecret DeleteSecret GetSecretValue TagResource UntagResource",
+            "arn:{p}:secretsmanager:{r}:{a}:secret:CertificateHeader-*",
+        ),
+    ],
+    "AWS::ServiceDiscovery::PrivateDnsNamespace": [
+        ("servicediscovery:CreatePrivateDnsNamespace GetOperation ListTagsForResource TagResource UntagResource", "*"),
+        (
+            "servicediscovery:GetNamespace DeleteNamespace UpdatePrivateDnsNamespace CreateService",
+            "arn:{p}:servicediscovery:{r}:{a}:namespace/*",
+        ),
+        ("route53:CreateHostedZone AssociateVPCWithHostedZone ListHostedZonesByName", "*"),
+        ("route53:DeleteHostedZone", "arn:{p}:route53:::hostedzone/*"),
+    ],
+    "AWS::ServiceDiscovery::Service": [
+        ("servicediscovery:GetService UpdateService DeleteService", "arn:{p}:servicediscovery:{r}:{a}:service/*")
+    ],
+    "AWS::WAFv2::WebACL": [
+        (
+            "wafv2:CreateWebACL UpdateWebACL DeleteWebACL GetWebACL ListTagsForResource TagResource UntagResource",
+            "arn:{p}:wafv2:{r}:{a}:regional/webacl/{x}/*",
+        ),
+    ],
+    "AWS::WAFv2::WebACLAssociation": [
+        ("wafv2:GetWebACLForResource AssociateWebACL DisassociateWebACL", "*"),
+        ("elasticloadbalancing:SetWebACL", "arn:{p}:elasticloadbalancing:{r}:{a}:loadbalancer/app/{x}/*"),
+        ("apigateway:SetWebACL", "arn:{p}:apigateway:{r}::/restapis/*"),
+    ],
+}
+
+# ARNs of what the policies of the template refer to.
+REFERENCES = {
+    "${Objects.Arn}": "arn:{p}:dynamodb:{r}:{a}:table/{x}-objects",
+    "${Key.Arn}": "arn:{p}:kms:{r}:{a}:key/*",
+    "${Key}": "arn:{p}:kms:{r}:{a}:key/*",
+    "${PassKMSKey}": "arn:{p}:kms:*:*:key/*",
+    "${CertificateHeader}": "arn:{p}:secretsmanager:{r}:{a}:secret:CertificateHeader-*",
+    "${Repository}": "*",
+    "${ProxyLogs}": "/clusterpass/{x}/*",
+    "${FleetLogs}": "/clusterpass/{x}/*",
+    "${ControlLogs}": "/clusterpass/{x}/*",
+    "${RotateLogs}": "/aws/lambda/{x}-*",
+    "${Logs}": "/clusterpass/{x}/*",
+    "${Bucket.Arn}": "arn:{p}:s3:::{s}-*",
+    "${Delivery.Arn}": "arn:{p}:firehose:{r}:{a}:deliverystream/{x}-audit",
+    "${AWS::Partition}": "{p}",
+    "${AWS::Region}": "{r}",
+    "${AWS::AccountId}": "{a}",
+    "${Prefix}": "{x}",
+}
+
+
+def templates():
+    root = translate(ROOT / "template.yaml")
+    return [root] + [translate(ROOT / path) for path in nested(root).values()]
+
+
+def as_list(value):
+    return value if isinstance(value, list) else [value]
+
+
+def text(value):
+    """A Ref, Fn::GetAtt or Fn::Sub as the text of Fn::Sub."""
+    if isinstance(value, str):
+        return value
+    if "Ref" in value:
+        return "${%s}" % value["Ref"]
+    if "Fn::GetAtt" in value:
+        return "${%s}" % ".".join(as_list(value["Fn::GetAtt"]))
+    return value["Fn::Sub"]
+
+
+def deployer(all):
+    """The calls of CloudFormation, and their ARNs."""
+    types = {resource["Type"] for template in all for resource in template["Resources"].values()}
+    if missing := types - CALLS.keys():
+        sys.exit(f"policies.py does not know the calls for {', '.join(sorted(missing))}")
+    if unused := CALLS.keys() - types:
+        sys.exit(f"policies.py knows calls for types that the template lacks: {', '.join(sorted(unused))}")
+    for kind in sorted(types):
+        for actions, resource in CALLS[kind]:
+            service, names = actions.split(":")
+            for name in names.split():
+                yield f"{service}:{name}", resource
+
+
+def boundary(all):
+    """What the policies of the roles allow, without their conditions."""
+    for template in all:
+        for resource in template["Resources"].values():
+            given = resource.get("Properties", {})
+            documents = [p["PolicyDocument"] for p in given.get("Policies", [])] if resource["Type"] == "AWS::IAM::Role" else []
+            if resource["Type"] == "AWS::IAM::ManagedPolicy":
+                documents.append(given["PolicyDocument"])
+            for document in documents:
+                for statement in document["Statement"]:
+                    if statement["Effect"] != "Allow":
+                        continue
+                    for target in as_list(statement["Resource"]):
+                        arn = re.sub(r"\$\{[^}]+\}", lambda m: REFERENCES[m[0]], text(target))
+                        for action in as_list(statement["Action"]):
+                            yield action, arn
+
+
+def documents(calls, values):
+    """Policy documents with all calls. Statements with equal actions or equal ARNs are joined."""
+    by_arn, by_actions = {}, {}
+    for action, arn in calls:
+        by_arn.setdefault(arn.format(**values), set()).add(action)
+    for arn, actions in by_arn.items():
+        by_actions.setdefault(tuple(sorted(actions)), []).append(arn)
+    made = []
+    for actions, arns in sorted(by_actions.items()):
+        statement = {"Effect": "Allow", "Action": list(actions), "Resource": sorted(arns)}
+        if not made or len(json.dumps({**made[-1], "Statement": made[-1]["Statement"] + [statement]}, separators=(",", ":"))) > LIMIT:
+            made.append({"Version": "2012-10-17", "Statement": []})
+        made[-1]["Statement"].append(statement)
+    return made
+
+
+def main(args):
+    if len(args) != 5 or args[0] not in ("deployer", "boundary"):
+        sys.exit(__doc__)
+    kind, stack, prefix, account, region = args
+    partition = "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
+    calls = (deployer if kind == "deployer" else boundary)(templates())
+    json.dump(documents(calls, {"s": stack, "x": prefix, "a": account, "r": region, "p": partition}), sys.stdout, indent=2)
+    print()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
