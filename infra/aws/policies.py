@@ -57,6 +57,7 @@ CALLS = {
         ("cloudwatch:PutMetricAlarm DeleteAlarms TagResource UntagResource ListTagsForResource", "arn:{p}:cloudwatch:{r}:{a}:alarm:{x}-*"),
         ("cloudwatch:DescribeAlarms", "*"),
     ],
+    "AWS::CloudWatch::Dashboard": [("cloudwatch:PutDashboard GetDashboard DeleteDashboards", "arn:{p}:cloudwatch::{a}:dashboard/{x}")],
     "AWS::DynamoDB::Table": [
         (
             "dynamodb:CreateTable DescribeTable UpdateTable DeleteTable DescribeTimeToLive UpdateTimeToLive DescribeContinuousBackups "

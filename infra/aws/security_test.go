@@ -450,7 +450,7 @@ func TestEncryption(t *testing.T) {
 	keepsNothing := []string{
 		"AWS::ApiGateway::Deployment", "AWS::ApiGateway::Stage", "AWS::ApplicationAutoScaling::ScalableTarget",
 		"AWS::ApplicationAutoScaling::ScalingPolicy", "AWS::CertificateManager::Certificate", "AWS::CloudFormation::Stack",
-		"AWS::CloudWatch::Alarm",
+		"AWS::CloudWatch::Alarm", "AWS::CloudWatch::Dashboard",
 		"AWS::EC2::EIP", "AWS::EC2::InternetGateway", "AWS::EC2::NatGateway", "AWS::EC2::Route", "AWS::EC2::RouteTable",
 		"AWS::EC2::SecurityGroup",
 		"AWS::EC2::SecurityGroupIngress", "AWS::EC2::Subnet", "AWS::EC2::SubnetRouteTableAssociation", "AWS::EC2::VPC",

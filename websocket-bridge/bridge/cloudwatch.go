@@ -50,9 +50,13 @@ func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) 
 	if err != nil {
 		return nil, totals{}, err
 	}
-	open := 0.0
+	var open, agents, tunnels float64
 	for _, f := range families {
 		switch f.GetName() {
+		case "clusterpass_agents":
+			agents = sum(f)
+		case "clusterpass_tunnel_streams":
+			tunnels = sum(f)
 		case "clusterpass_streams_open", "clusterpass_tunnel_carried":
 			open += sum(f)
 		case "clusterpass_stream_failures_total":
@@ -68,7 +72,10 @@ func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) 
 		}
 	}
 	type metric struct{ Name, Unit string }
-	values := map[string]any{"OpenStreams": open, "FailedStreams": all.failed - before.failed}
+	values := map[string]any{
+		"OpenStreams": open, "FailedStreams": all.failed - before.failed,
+		"Agents": agents, "TunnelStreams": tunnels, // for queries of the log, since each metric costs
+	}
 	metrics := []metric{{"OpenStreams", "Count"}, {"FailedStreams", "Count"}}
 	if b.limits.MaxStreams > 0 {
 		values["StreamSaturation"] = 100 * open / float64(b.limits.MaxStreams)

@@ -36,6 +36,11 @@ func TestCloudWatchLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantStreamMetrics(t, line, now)
+	for _, field := range []string{`"Agents":0`, `"TunnelStreams":0`} { // which the dashboard queries
+		if !bytes.Contains(line, []byte(field)) {
+			t.Errorf("%s has no %s", line, field)
+		}
+	}
 	for range 3 {
 		hs.get("alice", watchPath) // the third exceeds the limit
 	}
