@@ -64,8 +64,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("listen for https: %w; choose another address", err)
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.Proxy, transport.DisableCompression = nil, true
+	transport := &http.Transport{DisableCompression: true, ResponseHeaderTimeout: callTimeout}
 	srv := &http.Server{
 		Handler:           &httputil.ReverseProxy{Transport: transport, Rewrite: rewrite(target)},
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: callTimeout, WriteTimeout: callTimeout,

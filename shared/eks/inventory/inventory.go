@@ -67,6 +67,7 @@ func List(ctx context.Context, cfg aws.Config, q Query) (clusters []Cluster, fai
 		}
 		regions = []string{cfg.Region}
 	}
+	cfg.Region = cmp.Or(cfg.Region, regions[0]) // for the services that name the accounts
 	own, partition, err := caller(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
