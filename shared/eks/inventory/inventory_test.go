@@ -1,6 +1,10 @@
 package inventory
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -113,12 +117,28 @@ func TestListOfAnOrganization(t *testing.T) {
 	}
 }
 
-// One account without the role must not hide the clusters of the others.
+// A region that the role may not read must not hide the clusters of the others.
 func TestListReportsUnreadableRegions(t *testing.T) {
-	cfg := newMoto(t)
-	create(t, cfg, own, "eu-central-1", "shop")
-	found, failures, err := List(t.Context(), cfg, Query{Accounts: []string{own, other}, Role: "not a valid role name"})
-	if err != nil || len(found) != 1 || len(failures) != 1 || failures[0].Account != other || failures[0].Err == nil {
+	moto := newMoto(t)
+	create(t, moto, own, "eu-central-1", "shop")
+	target, err := url.Parse(aws.ToString(moto.BaseEndpoint))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.Header.Get("Authorization"), "/us-east-1/eks/") {
+			w.Header().Set("X-Amzn-Errortype", "AccessDeniedException")
+			http.Error(w, `{"message": "not authorized"}`, http.StatusForbidden)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	query := Query{Regions: []string{"us-east-1", "eu-central-1"}}
+	found, failures, err := List(t.Context(), mototest.Config(srv.URL), query)
+	if err != nil || len(found) != 1 || len(failures) != 1 || failures[0].Region != "us-east-1" ||
+		!strings.Contains(failures[0].Err.Error(), "AccessDenied") {
 		t.Errorf("found %q, failures %v, %v", places(found), failures, err)
 	}
 }
