@@ -11,6 +11,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/assembly/apiconfig"
 	"github.com/clusterpass/clusterpass/shared/config/flags"
+	"github.com/clusterpass/clusterpass/shared/heap"
 	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 )
 
@@ -19,6 +20,7 @@ const about = "Clusterpass bridge: serves all requests of the gateway, including
 func main() {
 	cfg := &bridge.Config{}
 	flags.Main(about, cfg, func() error {
+		heap.BoundGrowth()
 		klog.SetSlogLogger(apiconfig.MachineryLog(cfg.NewLog(os.Stderr)))
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()

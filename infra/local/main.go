@@ -16,6 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/infra/local/terminal"
 	"github.com/clusterpass/clusterpass/shared/assembly/apiconfig"
 	"github.com/clusterpass/clusterpass/shared/config/flags"
+	"github.com/clusterpass/clusterpass/shared/heap"
 )
 
 const about = `Clusterpass on one machine: one process that serves HTTPS.
@@ -26,6 +27,7 @@ func main() {
 	plugin.Main()
 	cfg := &server.Config{}
 	flags.Main(about, cfg, func() error {
+		heap.BoundGrowth()
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
 		context.AfterFunc(ctx, func() {

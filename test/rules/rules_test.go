@@ -58,7 +58,7 @@ var folderImports = map[string][]string{
 var sharedLayers = []string{
 	"assembly", "control", "gatewaytest", "gateway", "registration", "stores", "health", "fleet", "forward", "lambdahttp",
 	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki", "objects", "secrets",
-	"limits", "route", "status", "awsclient", "cache", "config", "filelock", "version", "leaktest", "pipetest",
+	"limits", "route", "status", "awsclient", "cache", "config", "filelock", "heap", "version", "leaktest", "pipetest",
 	"alloctest", "storesuite", "metrictest", "waittest", "api",
 }
 
