@@ -89,10 +89,17 @@ func (s *spool) run(pool *members.Pool, done <-chan struct{}) {
 // roundSize is the number of objects of one member that a list without a limit writes before those of the next.
 const roundSize = 100
 
-// roundSizeOf keeps the memory of a round, and so that of the chunks, independent of the number of members.
+// mergedRound is that of a list of over members.Many members, whose connections buffer little. A far member sends the
+// objects of a round while the others are written.
+const mergedRound = 8
+
 func roundSizeOf(n int) int {
 	if n <= members.Many {
 		return roundSize
 	}
-	return max(1, roundSize*members.Many/2/n)
+	return mergedRound
 }
+
+// maxActive is the number of members whose lists are read at a time. The others have sent their versions, and the rest
+// of their lists waits in the buffers of their connections.
+const maxActive = 64

@@ -1,6 +1,7 @@
 // Package list unites the lists of several clusters into one response. Read Serve first.
 //
-// With a limit, all objects of a member precede those of the next. Without one, the list alternates between members.
+// With a limit, all objects of a member precede those of the next. Without one, the list alternates between the
+// first maxActive members; when one has sent its last object, the next member joins.
 //
 // Invariants:
 //   - A member that fails before the response begins is left out with a warning. The request fails instead if all

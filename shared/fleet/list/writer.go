@@ -139,15 +139,18 @@ func (w *writer) writeRounds(parts []*part) error {
 		}
 		running.Wait()
 	}()
-	var left []*spool
-	for _, one := range parts {
-		s := newSpool(one, roundSizeOf(len(parts)))
-		running.Go(func() { s.run(w.client.Pool, done) })
-		left = append(left, s)
+	waiting := parts
+	begin := func(active []*spool) []*spool {
+		for len(active) < maxActive && len(waiting) > 0 {
+			s := newSpool(waiting[0], roundSizeOf(len(parts)))
+			running.Go(func() { s.run(w.client.Pool, done) })
+			active, waiting = append(active, s), waiting[1:]
+		}
+		return active
 	}
-	for len(left) > 0 {
-		var unfinished []*spool
-		for _, s := range left {
+	for active := begin(nil); len(active) > 0; active = begin(active) {
+		unfinished := active[:0]
+		for _, s := range active {
 			more, err := w.writeRound(s)
 			switch {
 			case err != nil:
@@ -158,7 +161,8 @@ func (w *writer) writeRounds(parts []*part) error {
 				return fmt.Errorf("cluster %q returned a page instead of the whole list", s.Name)
 			}
 		}
-		left = unfinished
+		clear(active[len(unfinished):]) // releases their chunks
+		active = unfinished
 	}
 	isWhole = true
 	return nil

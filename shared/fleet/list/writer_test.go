@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -154,11 +155,29 @@ func TestMajorityDecidesColumns(t *testing.T) {
 	}
 }
 
-// TestRoundsShrink fails if the memory of a list grows with the number of its clusters.
-func TestRoundsShrink(t *testing.T) {
-	for members, want := range map[int]int{1: 100, 32: 100, 33: 48, 500: 3, 10_000: 1} {
-		if got := roundSizeOf(members); got != want {
-			t.Errorf("%d clusters: rounds of %d objects, want %d", members, got, want)
+// TestListReadsFewMembersAtATime fails if the memory of a list grows with the number of its clusters.
+func TestListReadsFewMembersAtATime(t *testing.T) {
+	const n = 3 * maxActive
+	var ended atomic.Int32
+	var parts []*part
+	var want []string
+	for i := range n {
+		name := fmt.Sprintf("m%d", i)
+		one := partOf(t, name, uint64(i+1), 2, strings.NewReader("]}"), func() {})
+		read := 0
+		one.transform = func(dst []byte, object merge.Object) ([]byte, error) {
+			if int(ended.Load()) <= i-maxActive {
+				return nil, fmt.Errorf("cluster %d is read while %d clusters have ended", i, ended.Load())
+			}
+			if read++; read == 2 {
+				ended.Add(1)
+			}
+			return append(dst, object.Text...), nil
 		}
+		parts, want = append(parts, one), append(want, fmt.Sprintf(`{"n":"%s0"},{"n":"%s1"}`, name, name))
+	}
+	got, err := listOfParts(0, parts...)
+	if err != nil || got != strings.Join(want, ",") {
+		t.Errorf("%v, got %s", err, got)
 	}
 }

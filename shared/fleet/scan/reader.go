@@ -121,7 +121,9 @@ func (r *Reader) more() {
 	switch {
 	case r.err != nil:
 	case r.last != nil:
-		r.err = r.last
+		if r.err = r.last; r.at == len(r.text) { // the reader may outlive its text
+			r.text, r.at = nil, 0
+		}
 	case r.left <= 0:
 		r.err = ErrTooLarge
 	default:
