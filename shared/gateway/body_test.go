@@ -131,8 +131,9 @@ func TestRefusedBodyTimeout(t *testing.T) {
 				start := time.Now()
 				c := &caller{ResponseWriter: httptest.NewRecorder(), parts: tt.parts, sent: start}
 				r := httptest.NewRequest(http.MethodPost, "/clusters/m/api/v1/pods", nil)
+				r.Body = c
 				w := &recorder{ResponseWriter: c}
-				w.deadlines, r.Body = newDeadlines(c, c, time.Minute)
+				w.deadlines, r.Body = newDeadlines(c, r, time.Minute)
 				r.ContentLength = -1
 				writeRefusal(w, r, status.New(status.Forbidden, "", "refused"), status.Write)
 				if waited := time.Since(start); waited != tt.ends {

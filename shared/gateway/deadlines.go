@@ -27,11 +27,14 @@ type deadlines struct {
 	timeout  time.Duration
 	body     *body // nil for a request without one
 	isStream bool
+	extended time.Time // when the deadline of writes was set; zero if there is none
 }
 
-func newDeadlines(w http.ResponseWriter, sent io.ReadCloser, timeout time.Duration) (*deadlines, io.ReadCloser) {
-	d := &deadlines{conn: http.NewResponseController(w), timeout: timeout}
-	d.extendWrite() // the previous request on the connection left its own deadline
+func newDeadlines(w http.ResponseWriter, r *http.Request, timeout time.Duration) (*deadlines, io.ReadCloser) {
+	d, sent := &deadlines{conn: http.NewResponseController(w), timeout: timeout}, r.Body
+	if r.ProtoMajor < 2 {
+		d.extendWrite() // the previous request on the connection left its own deadline
+	}
 	if sent == nil || sent == http.NoBody {
 		return d, sent
 	}
@@ -39,15 +42,20 @@ func newDeadlines(w http.ResponseWriter, sent io.ReadCloser, timeout time.Durati
 	return d, d.body
 }
 
+// extendWrite gives writes at least 7/8 of the timeout. Over HTTP/2, each deadline that is set wakes the goroutine of
+// the connection, which costs a small call more than all checks of the gateway.
 func (d *deadlines) extendWrite() {
-	if !d.isStream {
-		_ = d.conn.SetWriteDeadline(time.Now().Add(d.timeout))
+	if now := time.Now(); !d.isStream && now.Sub(d.extended) > d.timeout/8 {
+		d.extended = now
+		_ = d.conn.SetWriteDeadline(now.Add(d.timeout))
 	}
 }
 
 func (d *deadlines) beginStream() {
-	d.isStream = true
-	_ = d.conn.SetWriteDeadline(time.Time{})
+	if d.isStream = true; !d.extended.IsZero() {
+		d.extended = time.Time{}
+		_ = d.conn.SetWriteDeadline(time.Time{})
+	}
 	if d.body != nil {
 		d.body.limit(false, 0)
 	}

@@ -140,7 +140,7 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) (*recorder, *htt
 	sandbox(w.Header())
 	r = r.WithContext(limits.WithSource(r.Context(), g.cfg.Source.Source(r)))
 	rec := &recorder{ResponseWriter: w}
-	rec.deadlines, r.Body = newDeadlines(w, r.Body, g.cfg.ClientTimeout)
+	rec.deadlines, r.Body = newDeadlines(w, r, g.cfg.ClientTimeout)
 	if g.cfg.Function != nil {
 		c.staleReads = g.staleReads()
 	}

@@ -35,12 +35,17 @@ func (w *recorder) start(code int) {
 	}
 }
 
+// unblocked is a number of bytes. net/http buffers that much of a response until the handler ends or flushes.
+const unblocked = 2 << 10
+
 func (w *recorder) Write(p []byte) (n int, err error) {
 	if w.code == 0 {
 		w.code = http.StatusOK
 	}
 	for {
-		w.deadlines.extendWrite()
+		if w.sent.Load()+int64(len(p)) > unblocked {
+			w.deadlines.extendWrite()
+		}
 		accepted, err := w.ResponseWriter.Write(p[n:min(n+progressSize, len(p))])
 		w.sent.Add(int64(accepted))
 		if n += accepted; err != nil || n == len(p) {
