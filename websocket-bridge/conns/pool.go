@@ -13,6 +13,9 @@ type pool struct {
 	bySource map[limits.Source]*list.List       // of net.Conn, the oldest first; none is empty
 	bySize   map[int]map[limits.Source]struct{} // sources by their number of connections; none is empty
 	most     int                                // the greatest key of bySize; 0 if the pool is empty
+	// spare is an empty element of bySize. Each request of a connection takes it from the pool and puts it back, which
+	// would otherwise allocate.
+	spare map[limits.Source]struct{}
 }
 
 func (p *pool) add(c net.Conn, source limits.Source) {
@@ -57,16 +60,27 @@ func (p *pool) largest() limits.Source {
 }
 
 func (p *pool) resized(source limits.Source, before, after int) {
-	if delete(p.bySize[before], source); len(p.bySize[before]) == 0 {
-		delete(p.bySize, before)
+	if sources := p.bySize[before]; sources != nil {
+		if delete(sources, source); len(sources) == 0 {
+			delete(p.bySize, before)
+			p.spare = sources
+		}
 	}
 	if after > 0 {
 		if p.bySize[after] == nil {
-			p.bySize[after] = map[limits.Source]struct{}{}
+			p.bySize[after] = p.takeSpare()
 		}
 		p.bySize[after][source] = struct{}{}
 	}
 	if after > p.most || before == p.most && p.bySize[before] == nil {
 		p.most = after
 	}
+}
+
+func (p *pool) takeSpare() map[limits.Source]struct{} {
+	spare := p.spare
+	if p.spare = nil; spare == nil {
+		spare = map[limits.Source]struct{}{}
+	}
+	return spare
 }
