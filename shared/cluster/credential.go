@@ -102,7 +102,7 @@ func (m *Member) call(ctx context.Context, method, path string, in, out any) (ht
 		}
 		return nil, err
 	}
-	resp, err := m.REST.RoundTrip(req)
+	resp, err := m.transportOf(ctx).RoundTrip(req)
 	if err != nil {
 		return req.Header, fmt.Errorf("%s: %w", endpoint(u), err)
 	}

@@ -109,6 +109,19 @@ func AsProbe(ctx context.Context) context.Context { return context.WithValue(ctx
 
 func isProbe(ctx context.Context) bool { return ctx.Value(probeKey{}) != nil }
 
+type mergedKey struct{}
+
+// ByMerged returns a context in which Call uses Member.Merged. With many members, probes then open no connections beside
+// those of lists, whose memory counts hundreds of times.
+func ByMerged(ctx context.Context) context.Context { return context.WithValue(ctx, mergedKey{}, true) }
+
+func (m *Member) transportOf(ctx context.Context) http.RoundTripper {
+	if ctx.Value(mergedKey{}) != nil {
+		return m.Merged
+	}
+	return m.REST
+}
+
 // isSilent reports whether the last probe of the member got no response. A process that sends few requests has no other
 // source. A private cluster without agents is not silent, because its tunnel responds.
 func isSilent(c *v1alpha1.Cluster) bool {

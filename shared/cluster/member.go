@@ -31,6 +31,9 @@ const (
 	frozenTrust = 50 * time.Second
 )
 
+// Many is the number of members beyond which the gateway uses Member.Merged for requests to all of them.
+const Many = 32
+
 // Member is one version of a member cluster. It is safe for concurrent use, also after a newer version replaced it.
 // Versions with the same spec and secret share connections and a circuit breaker.
 type Member struct {

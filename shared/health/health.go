@@ -72,9 +72,13 @@ func (p *Prober) all(ctx context.Context) error {
 			failed = errors.Join(failed, err)
 			break
 		}
+		probing := ctx
+		if len(page.Objects) > cluster.Many {
+			probing = cluster.ByMerged(ctx)
+		}
 		for _, o := range page.Objects {
 			group.Go(func() error {
-				if _, err := p.Probe(ctx, strings.TrimPrefix(o.Key, v1alpha1.Prefix)); err != nil &&
+				if _, err := p.Probe(probing, strings.TrimPrefix(o.Key, v1alpha1.Prefix)); err != nil &&
 					!errors.Is(err, objects.ErrNotFound) {
 					mu.Lock()
 					defer mu.Unlock()

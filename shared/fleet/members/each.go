@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+
+	"github.com/clusterpass/clusterpass/shared/cluster"
 )
 
 // Many is the number of members beyond which one request reads from each with small buffers.
-const Many = 32
+const Many = cluster.Many
 
 // Each runs call for all targets in parallel, and returns the answers in the order of the targets.
 func (p *Pool) Each(targets []Target, call func(i int, t Target) *Answer) []*Answer {
@@ -28,11 +30,11 @@ func (p *Pool) Each(targets []Target, call func(i int, t Target) *Answer) []*Ans
 
 // Recover makes a panic over the response of a member a Failure of that member. Callers defer it in every goroutine
 // that reads responses, because a panic would end the process with all its streams.
-func (p *Pool) Recover(cluster string, fail func(*Failure)) {
+func (p *Pool) Recover(name string, fail func(*Failure)) {
 	if cause := recover(); cause != nil {
-		p.cfg.Log.Error("a cluster's response cannot be handled", "cluster", cluster, "panic", fmt.Sprint(cause),
+		p.cfg.Log.Error("a cluster's response cannot be handled", "cluster", name, "panic", fmt.Sprint(cause),
 			"stack", string(debug.Stack()))
-		fail(NewFailure(cluster, http.StatusBadGateway, nil,
-			"cluster %q sent a response that the gateway cannot handle; see the gateway's log", cluster))
+		fail(NewFailure(name, http.StatusBadGateway, nil,
+			"cluster %q sent a response that the gateway cannot handle; see the gateway's log", name))
 	}
 }
