@@ -340,6 +340,7 @@ func TestFleetGzipToRemoteClients(t *testing.T) {
 		"small":           {"/fleet/api/v1/pods?limit=1", "203.0.113.9", "gzip", ""},
 		"refused":         {"/fleet/api/v1/pods", "203.0.113.9", "identity", ""},
 		"refused by q":    {"/fleet/api/v1/pods", "203.0.113.9", "gzip;q=0", ""},
+		"with a quality":  {"/fleet/api/v1/pods", "203.0.113.9", "br;q=1.0, GZIP ; q=0.5", "gzip"},
 		"on this machine": {"/fleet/api/v1/pods", "127.0.0.1", "gzip", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

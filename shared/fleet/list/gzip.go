@@ -2,8 +2,10 @@ package list
 
 import (
 	"net/http"
+	"strconv"
+	"strings"
+	"sync"
 
-	"github.com/klauspost/compress/gzhttp"
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/clusterpass/clusterpass/shared/limits"
@@ -12,25 +14,88 @@ import (
 // minCompressed is the size from which a list is compressed, in bytes. kube-apiserver has the same limit.
 const minCompressed = 128 << 10
 
-// compressing is a middleware that compresses what is larger, if the client accepts gzip. The fastest level exceeds the
-// speed of most networks.
-var compressing = newCompressing()
-
-func newCompressing() func(http.Handler) http.HandlerFunc {
-	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressed), gzhttp.CompressionLevel(gzip.BestSpeed),
-		gzhttp.ContentTypes([]string{"application/json"}), gzhttp.EnableZstd(false))
+// gzipWriters compress at the fastest level, which exceeds the speed of most networks.
+var gzipWriters = sync.Pool{New: func() any {
+	w, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
 	if err != nil {
-		panic(err) // the options are constant
+		panic(err) // the level is constant
 	}
-	return wrap
-}
+	return w
+}}
 
 // compressed calls serve with a writer that compresses for clients on other machines. On this machine, the CPU time
 // would exceed the gain.
-func compressed(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter) error) (err error) {
+func compressed(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter) error) error {
 	if limits.SourceFrom(r.Context()).IsLoopback() {
 		return serve(w)
 	}
-	compressing(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { err = serve(w) })).ServeHTTP(w, r)
+	w.Header().Add("Vary", "Accept-Encoding")
+	if !acceptsGzip(r.Header) {
+		return serve(w)
+	}
+	c := &compressor{ResponseWriter: w}
+	err := serve(c)
+	if err == nil {
+		c.end()
+	}
 	return err
+}
+
+// acceptsGzip reports whether a client names gzip, with a quality other than 0.
+func acceptsGzip(h http.Header) bool {
+	for _, line := range h["Accept-Encoding"] {
+		for item := range strings.SplitSeq(line, ",") {
+			name, parameter, _ := strings.Cut(strings.ToLower(strings.ReplaceAll(item, " ", "")), ";")
+			if name != "gzip" {
+				continue
+			}
+			value, hasQuality := strings.CutPrefix(parameter, "q=")
+			quality, err := strconv.ParseFloat(value, 64)
+			return !hasQuality || err == nil && quality > 0
+		}
+	}
+	return false
+}
+
+// compressor compresses a response of minCompressed bytes and more. It is small, because the middleware of
+// klauspost/compress links zstd, which makes cold starts of the function slower.
+type compressor struct {
+	http.ResponseWriter
+	code int
+	held []byte       // the whole response so far, until it is large
+	gzip *gzip.Writer // nil until then
+}
+
+// Unwrap gives http.ResponseController access to deadlines.
+func (c *compressor) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+func (c *compressor) WriteHeader(code int) { c.code = code }
+
+func (c *compressor) Write(p []byte) (int, error) {
+	if c.gzip != nil {
+		return c.gzip.Write(p)
+	}
+	if c.held = append(c.held, p...); len(c.held) < minCompressed {
+		return len(p), nil
+	}
+	c.Header().Set("Content-Encoding", "gzip")
+	c.Header().Del("Content-Length")
+	c.ResponseWriter.WriteHeader(c.code)
+	c.gzip = gzipWriters.Get().(*gzip.Writer)
+	c.gzip.Reset(c.ResponseWriter)
+	_, err := c.gzip.Write(c.held)
+	c.held = nil
+	return len(p), err
+}
+
+// end writes the rest of a complete response. An error means that the client is gone.
+func (c *compressor) end() {
+	if c.gzip == nil {
+		c.ResponseWriter.WriteHeader(c.code)
+		_, _ = c.ResponseWriter.Write(c.held)
+		return
+	}
+	_ = c.gzip.Close()
+	c.gzip.Reset(nil)
+	gzipWriters.Put(c.gzip)
 }
