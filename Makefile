@@ -162,11 +162,10 @@ moto: ## Install the Python packages that the tests need into .venv, unless Pyth
 	.venv/bin/python3 -c 'import moto.server, cfnlint, samtranslator, awscli, websockets' 2>/dev/null || \
 	$(STEP) "install Python packages" "Python 3 with venv and pip and a package index, or CLUSTERPASS_PYTHON=PATH of a Python that has the packages of test/moto/requirements.txt" test/moto/install
 
-bench: build-local moto ## Measure cold starts, and the gateway compared with direct requests
-	@$(STEP) "build the benchmarks" $(NEEDS_GO) go build -o dist/local/ ./test/bench ./test/bench/coldstart
+bench: build-local moto ## Measure the gateway compared with direct requests, and cold starts
+	@$(STEP) "build the benchmarks" $(NEEDS_GO) go build -o dist/local/ ./test/bench
 	@$(STEP) "measure the gateway and direct requests" $(NEEDS_GO) dist/local/bench --write docs/benchmarks.md
 	@$(STEP) "measure access decisions" $(NEEDS_GO) go test -run '^$$' -bench Allowed ./shared/access
-	@$(STEP) "measure cold starts" $(NEEDS_GO) dist/local/coldstart
 
 build: build-local ## Build the functions' zips (arm64, amd64), the bridge and the agent into dist/
 	@for arch in $(ARCHES); do $(STEP) "build functions, bridge and agent for $$arch" $(NEEDS_GO) \

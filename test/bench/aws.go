@@ -51,7 +51,7 @@ var awsStore = stores.Address{Kind: "aws", Where: "bench"}
 // onAWS measures a gateway in this process, with its stores on an emulator of AWS, and direct calls. It measures the
 // first call to a gateway that has just started, by certificate and by pass, and calls with warm caches. It prints the
 // number of requests to AWS for each call, and the time of the caches.
-func onAWS(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
+func onAWS(ctx context.Context, out *report, set *cluster.Set, dir string) error {
 	member := set.Cluster("member1")
 	direct, err := newEndpoint("direct", member.RESTConfig())
 	if err != nil {

@@ -44,52 +44,34 @@ type load struct {
 	cold       bool // resets the endpoint before each call
 }
 
-// part is a measurement that prints one or more tables.
+// part is a measurement that prints one or more tables, and may add goals.
 type part struct {
 	name    string
 	measure func(ctx context.Context, out *report, set *cluster.Set, dir string) error
+	isAlone bool // runs without real clusters, which would need CPU time, before them; set is nil
 }
 
-type measurement func(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error
-
-// plain adapts a part without plots.
-func plain(m measurement) func(context.Context, *report, *cluster.Set, string) error {
-	return func(ctx context.Context, out *report, set *cluster.Set, dir string) error {
-		return m(ctx, out, set, dir)
-	}
-}
-
-// allParts returns the parts. hammerRate is an argument of hang, and watchTime of scale.
-func allParts(hammerRate int, watchTime time.Duration) []part {
+// allParts returns the parts. hammerRate is an argument of hang, and watch of churn.
+func allParts(hammerRate int, watch churn) []part {
 	hangs := func(ctx context.Context, out *report, set *cluster.Set, dir string) error {
 		return hang(ctx, out, set, dir, hammerRate)
 	}
-	large := func(ctx context.Context, out *report, set *cluster.Set, dir string) error {
-		return scale(ctx, out, set, dir, watchTime)
+	watches := func(ctx context.Context, out *report, _ *cluster.Set, dir string) error {
+		return watchScale(ctx, out, dir, watch)
 	}
 	return []part{
-		{"calls", restCalls}, {"aws", plain(onAWS)}, {"streams", plain(streams)}, {"idle", plain(idle)},
-		{"fleet", plain(fleet)}, {"private", plain(private)}, {"hang", hangs}, {"warm", plain(warm)},
-		{"far", plain(far)}, {"scale", large},
+		{"coldstart", coldStarts, true}, {"idle", idle, true}, {"far", far, true}, {"churn", watches, true},
+		{"hang", hangs, false}, {"calls", restCalls, false}, {"warm", warm, false}, {"aws", onAWS, false},
+		{"streams", streams, false}, {"fleet", fleet, false}, {"private", private, false}, {"scale", scale, false},
 	}
 }
 
 // run measures the named parts, or all.
-func run(ctx context.Context, out *report, names []string, hammerRate int, watchTime time.Duration) (err error) {
-	parts := allParts(hammerRate, watchTime)
+func run(ctx context.Context, out *report, names []string, hammerRate int, watch churn) (err error) {
+	parts := allParts(hammerRate, watch)
 	for _, name := range names {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
 			return fmt.Errorf("there is no part %q", name)
-		}
-	}
-	set, err := cluster.New(ctx, cluster.Options{Clusters: []string{"member1", "member2", "member3"}, Progress: os.Stderr})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, set.Stop()) }()
-	for _, c := range set.Clusters() {
-		if err := fill(ctx, c.RESTConfig()); err != nil {
-			return err
 		}
 	}
 	dir, err := os.MkdirTemp("", "clusterpass-bench-")
@@ -97,15 +79,36 @@ func run(ctx context.Context, out *report, names []string, hammerRate int, watch
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	var set *cluster.Set
 	for _, p := range parts {
 		if len(names) > 0 && !slices.Contains(names, p.name) {
 			continue
+		}
+		if set == nil && !p.isAlone {
+			if set, err = startClusters(ctx); err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, set.Stop()) }()
 		}
 		if err := p.measure(ctx, out, set, dir); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
 	return nil
+}
+
+// startClusters starts three real clusters. The caller stops them.
+func startClusters(ctx context.Context) (*cluster.Set, error) {
+	set, err := cluster.New(ctx, cluster.Options{Clusters: []string{"member1", "member2", "member3"}, Progress: os.Stderr})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range set.Clusters() {
+		if err := fill(ctx, c.RESTConfig()); err != nil {
+			return nil, errors.Join(err, set.Stop())
+		}
+	}
+	return set, nil
 }
 
 // fill creates a namespace whose ConfigMaps are a list of 10 MB.

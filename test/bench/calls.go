@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -103,7 +102,7 @@ func measureCalls(ctx context.Context, out *report, kubeconfig string, peers []p
 		{"ReverseProxy, HTTP/1.1 upstream", func() (*exec.Cmd, *rest.Config, error) {
 			return startReverseProxy(ctx, kubeconfig, "http/1.1")
 		}},
-		{"gateway", func() (*exec.Cmd, *rest.Config, error) {
+		{ofGateway, func() (*exec.Cmd, *rest.Config, error) {
 			return startProcess(ctx, filepath.Join(dir, "calls-inline"), "--register="+kubeconfig)
 		}},
 		{"gateway, functions as processes", func() (*exec.Cmd, *rest.Config, error) {
@@ -165,7 +164,7 @@ func checkEndpoints(ctx context.Context, endpoints []*proxied, loads []load) err
 const firstByteRounds = 15
 
 // compareFirstBytes prints the time until the first byte of a large list.
-func compareFirstBytes(ctx context.Context, out io.Writer, endpoints []*proxied, l load) error {
+func compareFirstBytes(ctx context.Context, out *report, endpoints []*proxied, l load) error {
 	elapsed := make([][]time.Duration, len(endpoints))
 	for range firstByteRounds {
 		for i, p := range endpoints {
@@ -182,6 +181,9 @@ func compareFirstBytes(ctx context.Context, out io.Writer, endpoints []*proxied,
 		slices.Sort(elapsed[i])
 		_, _ = fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t\n", p.name, ms(at(elapsed[i], 0.5)),
 			ms(at(elapsed[i], 0.5)-at(elapsed[0], 0.5)))
+		if p.name == ofGateway {
+			out.atMost(l.name+": first byte, beyond direct", ms(at(elapsed[i], 0.5)-at(elapsed[0], 0.5)), 1, " ms")
+		}
 	}
 	return tw.Flush()
 }
@@ -221,12 +223,26 @@ func compareCalls(ctx context.Context, out *report, endpoints []*proxied, loads 
 			cpu := func(r callResult) float64 { return float64(r.cpu.Microseconds()) }
 			last := &diagram.ratios[len(diagram.ratios)-1]
 			*last = append(*last, over(1, p50))
+			if p.name == ofGateway {
+				callGoals(out, l, over(1, p50), over(1, p99), over(1, rate), over(1, cpu))
+			}
 			_, _ = fmt.Fprintf(tw, "%s\t%s\t%.2f\t%.2f\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t\n", l.name, p.name,
 				one(p50), one(p99), one(rate), one(cpu), over(0, p50), over(1, p50), over(1, p99), over(1, rate), over(1, cpu))
 		}
 	}
 	out.plots = append(out.plots, diagram)
 	return tw.Flush()
+}
+
+// callGoals adds the goals of a load. The figures are relative to the bare ReverseProxy. For a list, only p50 has one.
+func callGoals(out *report, l load, p50, p99, rate, cpu float64) {
+	out.atMost(l.name+": p50 / proxy", p50, 1.05, "")
+	if strings.HasPrefix(l.name, "LIST") {
+		return
+	}
+	out.atMost(l.name+": p99 / proxy", p99, 1.2, "")
+	out.atLeast(l.name+": calls/s / proxy", rate, 0.95, "")
+	out.atMost(l.name+": CPU / proxy", cpu, 1.05, "")
 }
 
 // timeCalls makes the calls of one round.
@@ -253,17 +269,17 @@ func (p *proxied) cpuTime() (time.Duration, error) {
 	if p.process == nil {
 		return 0, nil
 	}
-	var sum int
+	var sum time.Duration
 	pids, err := descendants(p.process.Process.Pid)
 	for _, pid := range pids {
-		ticks, tickErr := cpuTicks(pid)
-		if tickErr != nil && errors.Is(tickErr, os.ErrNotExist) {
+		one, cpuErr := cpuTime(pid)
+		if cpuErr != nil && errors.Is(cpuErr, os.ErrNotExist) {
 			continue // a function that ended
 		}
-		err = errors.Join(err, tickErr)
-		sum += ticks
+		err = errors.Join(err, cpuErr)
+		sum += one
 	}
-	return time.Duration(sum) * time.Second / ticksPerSecond, err
+	return sum, err
 }
 
 // median returns the median of one value of the results.

@@ -20,19 +20,19 @@ const (
 )
 
 // far measures lists of members that are slower than the machine, and those of the slowest member alone.
-func far(ctx context.Context, out io.Writer, _ *cluster.Set, dir string) error {
+func far(ctx context.Context, out *report, _ *cluster.Set, dir string) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(tw, "\nLIST of %d members, %v and %d MB/s\tMB in all\tfleet p50 ms\tslowest alone p50 ms\t"+
 		"ratio\t\n", farMembers, farDelay, farRate>>20)
 	for _, pods := range []int{100, 1000, 10_000} {
-		if err := farLists(ctx, tw, pods, dir); err != nil {
+		if err := farLists(ctx, out, tw, pods, dir); err != nil {
 			return fmt.Errorf("%d pods: %w", pods, err)
 		}
 	}
 	return tw.Flush()
 }
 
-func farLists(ctx context.Context, tw io.Writer, pods int, dir string) error {
+func farLists(ctx context.Context, goals *report, tw io.Writer, pods int, dir string) error {
 	f, err := startFleet(ctx, standIns{Members: farMembers, Pods: pods, Delay: farDelay, Rate: farRate}, dir, nil)
 	if err != nil {
 		return err
@@ -54,6 +54,7 @@ func farLists(ctx context.Context, tw io.Writer, pods int, dir string) error {
 	slices.Sort(elapsed[f.fleet.name])
 	slices.Sort(elapsed[f.slowest.name])
 	all, alone := at(elapsed[f.fleet.name], 0.5), at(elapsed[f.slowest.name], 0.5)
+	goals.atMost(fmt.Sprintf("far lists, %d pods each: / slowest", pods), ms(all)/ms(alone), 1.2, "")
 	_, err = fmt.Fprintf(tw, "%d pods each\t%d\t%.0f\t%.0f\t%.2f\t\n", pods, size>>20, ms(all), ms(alone),
 		ms(all)/ms(alone))
 	return err

@@ -39,7 +39,7 @@ const (
 // requests a second, unless rate is 0, and then as many as it can. First the cluster hangs wholly, so that the
 // gateway's probes open its circuit breaker. Then it answers probes, and limits alone protect the other callers.
 // Functions run in processes of their own.
-func hang(ctx context.Context, out io.Writer, set *cluster.Set, dir string, rate int) (err error) {
+func hang(ctx context.Context, out *report, set *cluster.Set, dir string, rate int) (err error) {
 	data := filepath.Join(dir, "hang")
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return err
@@ -77,7 +77,7 @@ func hang(ctx context.Context, out io.Writer, set *cluster.Set, dir string, rate
 	var answers []string
 	for _, run := range runs {
 		answersProbes.Store(run.answersProbes) // measuring without the hammer gives the gateway time for some probes
-		counts, err := hangOnce(ctx, tw, good, data, cfg, run)
+		counts, err := hangOnce(ctx, out, tw, good, data, cfg, run)
 		if err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ type hangRun struct {
 
 // hangOnce measures without and with a hammer, and writes a row for each.
 func hangOnce(
-	ctx context.Context, out io.Writer, good endpoint, data string, cfg *rest.Config, run hangRun,
+	ctx context.Context, goals *report, out io.Writer, good endpoint, data string, cfg *rest.Config, run hangRun,
 ) (map[int]int64, error) {
 	quiet, failed := goodCalls(ctx, good)
 	if failed > 0 {
@@ -121,6 +121,8 @@ func hangOnce(
 			ms(at(row.elapsed, 0.5)), ms(at(row.elapsed, 0.99)), ms(at(row.elapsed, 1)),
 			ms(at(row.elapsed, 0.99))/ms(at(quiet, 0.99)))
 	}
+	goals.atMost("p99 of other callers, another cluster "+run.name+": / quiet",
+		ms(at(busy, 0.99))/ms(at(quiet, 0.99)), 2, "")
 	return counts, nil
 }
 

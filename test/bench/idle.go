@@ -44,10 +44,13 @@ const (
 	openers     = 8
 )
 
+// ofGateway is the name of the gateway in tables.
+const ofGateway = "gateway"
+
 // idle measures the memory and CPU of idle streams in the gateway, in a bare httputil.ReverseProxy, and in a server
 // that keeps the streams itself. Each runs in its own process, as does the member, so that no process has more than
 // 20,000 connections.
-func idle(ctx context.Context, out io.Writer, _ *clusters.Set, dir string) error {
+func idle(ctx context.Context, out *report, _ *clusters.Set, dir string) error {
 	process, member, err := startPlainWatches(ctx)
 	if err != nil {
 		return err
@@ -72,7 +75,7 @@ func idle(ctx context.Context, out io.Writer, _ *clusters.Set, dir string) error
 		{"ReverseProxy", "", 0, func(ctx context.Context) (*exec.Cmd, *rest.Config, error) {
 			return startReverseProxy(ctx, member.Host, "h2") // by which it cannot switch protocols
 		}},
-		{"gateway", "/clusters/idle", idleExecs, func(ctx context.Context) (*exec.Cmd, *rest.Config, error) {
+		{ofGateway, "/clusters/idle", idleExecs, func(ctx context.Context) (*exec.Cmd, *rest.Config, error) {
 			return startProcess(ctx, data)
 		}},
 	} {
@@ -80,7 +83,7 @@ func idle(ctx context.Context, out io.Writer, _ *clusters.Set, dir string) error
 		if err != nil {
 			return err
 		}
-		err = measureIdle(ctx, tw, h.name, process.Process.Pid, cfg, h.path, h.execs)
+		err = measureIdle(ctx, out, tw, h.name, process.Process.Pid, cfg, h.path, h.execs)
 		_ = process.Process.Signal(os.Interrupt)
 		_ = process.Wait()
 		if err != nil {
@@ -92,7 +95,7 @@ func idle(ctx context.Context, out io.Writer, _ *clusters.Set, dir string) error
 
 // measureIdle opens streams through a process and prints its memory and CPU. prefix begins the stand-in's paths there.
 func measureIdle(
-	ctx context.Context, tw io.Writer, name string, pid int, cfg *rest.Config, prefix string, execs int,
+	ctx context.Context, goals *report, tw io.Writer, name string, pid int, cfg *rest.Config, prefix string, execs int,
 ) error {
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
@@ -110,7 +113,7 @@ func measureIdle(
 	if err != nil {
 		return err
 	}
-	for _, step := range []struct {
+	for i, step := range []struct {
 		name string
 		n    int
 		open func(context.Context) error
@@ -139,6 +142,13 @@ func measureIdle(
 			each = strconv.Itoa((after - before) / step.n)
 		}
 		_, _ = fmt.Fprintf(tw, "%s\t%s\t%d\t%s\t%.1f\t\n", step.name, name, after/1024, each, 100*cpu)
+		switch {
+		case name != ofGateway:
+		case i == 1:
+			goals.atMost(fmt.Sprintf("%d idle watches, each", idleWatches), float64(after-before)/idleWatches, 64, " KiB")
+		case i == 2:
+			goals.atMost(fmt.Sprintf("%d idle watches, in all", 2*idleWatches), float64(after)/1024, 768, " MiB")
+		}
 		before = after
 	}
 	return nil

@@ -21,23 +21,26 @@ import (
 
 const usage = `Measure the gateway and direct calls to the same cluster, interleaved in one run.
 
-Usage: bench [--hammer-rate N] [--watch-time DURATION] [--write FILE] [PART]...
+Usage: bench [--hammer-rate N] [--watch-time DURATION] [--watch-rate N] [--write FILE] [PART]...
        bench --cluster FILE [--peer NAME=FILE]... [--write FILE]
 
 Without a PART, all are measured:
-  calls    requests to one cluster, directly, through a bare reverse proxy and through the gateway
-  aws      first and later requests to a gateway with its stores on an emulator of AWS
-  streams  streams, directly, through a bare reverse proxy and through the gateway
-  idle     memory and CPU of idle streams
-  fleet    lists and watches of many clusters
-  private  the overhead of a private cluster's tunnel
-  hang     requests to one cluster while another one hangs
-  warm     requests through a running function
-  far      lists of clusters that are slower than this machine
-  scale    500 clusters with a million objects
+  coldstart  starts of the functions
+  idle       memory and CPU of idle streams
+  far        lists of clusters that are slower than this machine
+  churn      a watch of 500 clusters with events
+  hang       requests to one cluster while another one hangs
+  calls      requests to one cluster, directly, through a bare reverse proxy and through the gateway
+  warm       requests through a running function
+  aws        first and later requests to a gateway with its stores on an emulator of AWS
+  streams    streams, directly, through a bare reverse proxy and through the gateway
+  fleet      lists and watches of many clusters
+  private    the overhead of a private cluster's tunnel
+  scale      500 clusters with a million objects
 
   --hammer-rate N   requests per second to the hanging cluster in the first run of hang (default: 100); 0 omits it
-  --watch-time DURATION  duration of the watch of scale (default: 1m)
+  --watch-time D    duration of the watch of churn (default: 1m)
+  --watch-rate N    events per second of each cluster in that watch (default: 1); fractions are allowed
   --cluster FILE    kubeconfig of a cluster for the part calls, instead of a new one. The run creates and deletes its
                     namespace bench
   --peer NAME=FILE  kubeconfig by which another gateway leads to that cluster; may be repeated
@@ -62,7 +65,9 @@ func main() {
 	flags := flag.NewFlagSet("bench", flag.ExitOnError)
 	flags.Usage = func() { _, _ = fmt.Fprint(flags.Output(), usage) }
 	hammerRate := flags.Int("hammer-rate", 100, "")
-	watchTime := flags.Duration("watch-time", time.Minute, "")
+	var watch churn
+	flags.DurationVar(&watch.duration, "watch-time", time.Minute, "")
+	flags.Float64Var(&watch.rate, "watch-rate", 1, "")
 	kubeconfig := flags.String("cluster", "", "")
 	var peers []peer
 	flags.Func("peer", "", func(s string) error {
@@ -75,6 +80,9 @@ func main() {
 	if *hammerRate < 0 || *hammerRate > 10_000 {
 		exit(fmt.Errorf("--hammer-rate %d: want 0 to 10000", *hammerRate))
 	}
+	if watch.rate <= 0 || watch.rate > 100 || watch.duration <= 0 {
+		exit(errors.New("--watch-time and --watch-rate: want a positive duration, and a rate of at most 100"))
+	}
 	var tables bytes.Buffer
 	out := &report{Writer: io.MultiWriter(os.Stdout, &tables)}
 	var err error
@@ -84,7 +92,10 @@ func main() {
 	case *kubeconfig != "":
 		err = callsOfPeers(ctx, out, *kubeconfig, peers)
 	default:
-		err = run(ctx, out, flags.Args(), *hammerRate, *watchTime)
+		err = run(ctx, out, flags.Args(), *hammerRate, watch)
+	}
+	if err == nil {
+		err = out.printGoals(os.Stdout)
 	}
 	if err == nil && *page != "" {
 		err = out.writePage(*page, tables.String(), flags.Args())

@@ -53,7 +53,7 @@ const (
 
 // private measures the overhead of a private cluster's tunnel. The API server is a cheap stand-in. It shares this
 // process and its cores with agent, bridge and client.
-func private(ctx context.Context, out io.Writer, _ *cluster.Set, dir string) error {
+func private(ctx context.Context, out *report, _ *cluster.Set, dir string) error {
 	if err := tunnelSpeed(ctx, out, filepath.Join(dir, "private")); err != nil {
 		return err
 	}

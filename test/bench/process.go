@@ -68,6 +68,28 @@ func cpuTicks(pid int) (int, error) {
 	return user + system, err
 }
 
+// cpuTime returns the CPU time of a process's threads in nanoseconds, where cpuTicks is too coarse.
+func cpuTime(pid int) (time.Duration, error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*/schedstat", pid))
+	if err != nil {
+		return 0, err
+	}
+	var sum time.Duration
+	for _, file := range files {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			return 0, err
+		}
+		running, _, _ := strings.Cut(string(stat), " ")
+		n, err := strconv.ParseInt(running, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += time.Duration(n)
+	}
+	return sum, nil
+}
+
 func descendants(pid int) ([]int, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {

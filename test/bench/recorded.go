@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -82,7 +83,7 @@ func (m *recordedMember) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if r.URL.Path == podsPath {
 		if route.Truthy(r.URL.RawQuery, "watch") {
-			m.watch(r.Context(), w)
+			m.watch(w, r)
 		} else {
 			m.list(w, r)
 		}
@@ -119,8 +120,17 @@ func (m *recordedMember) list(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("]}\n"))
 }
 
-// watch writes events whose resourceVersions have no gap.
-func (m *recordedMember) watch(ctx context.Context, w http.ResponseWriter) {
+// minWatch is the minimum duration of a watch. It ends within twice that time, as those of kube-apiserver do.
+const minWatch = 10 * time.Minute
+
+// watch writes events after the requested resourceVersion. Their own have no gap, also if a client resumes.
+func (m *recordedMember) watch(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), minWatch+rand.N(minWatch)) //nolint:gosec // no secret
+	defer cancel()
+	version, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	if err != nil {
+		version = listVersion
+	}
 	flush := http.NewResponseController(w).Flush
 	_ = flush()
 	if m.churn == 0 {
@@ -129,7 +139,7 @@ func (m *recordedMember) watch(ctx context.Context, w http.ResponseWriter) {
 	}
 	ticks := time.NewTicker(time.Duration(float64(time.Second) / m.churn))
 	defer ticks.Stop()
-	for version := listVersion + 1; ; version++ {
+	for version++; ; version++ {
 		select {
 		case <-ctx.Done():
 			return

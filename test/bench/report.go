@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 )
 
@@ -19,6 +20,45 @@ import (
 type report struct {
 	io.Writer
 	plots []plot
+	goals []goal
+}
+
+// goal is a figure that a part measured, beside its limit.
+type goal struct {
+	name      string
+	limit     string
+	figure    float64
+	isReached bool
+}
+
+// atMost adds a goal that is reached up to limit.
+func (r *report) atMost(name string, figure, limit float64, unit string) {
+	r.goals = append(r.goals, goal{name, fmt.Sprintf("at most %g%s", limit, unit), figure, figure <= limit})
+}
+
+// atLeast adds a goal that is reached from limit on.
+func (r *report) atLeast(name string, figure, limit float64, unit string) {
+	r.goals = append(r.goals, goal{name, fmt.Sprintf("at least %g%s", limit, unit), figure, figure >= limit})
+}
+
+func (g goal) verdict() string {
+	if g.isReached {
+		return "reached"
+	}
+	return "missed"
+}
+
+// printGoals prints a table of the goals. The page has its own.
+func (r *report) printGoals(out io.Writer) error {
+	if len(r.goals) == 0 {
+		return nil
+	}
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(tw, "\ngoal\tlimit\tmeasured\t")
+	for _, g := range r.goals {
+		_, _ = fmt.Fprintf(tw, "%s\t%s\t%.2f\t%s\n", g.name, g.limit, g.figure, g.verdict())
+	}
+	return tw.Flush()
 }
 
 // plot is a diagram of ratios: for each load, one bar for each endpoint.
@@ -42,6 +82,13 @@ func (r *report) writePage(file, tables string, parts []string) error {
 	} {
 		_, _ = fmt.Fprintf(&page, "| %s | %s |\n", row[0], row[1])
 	}
+	if len(r.goals) > 0 {
+		page.WriteString("\n## Goals\n\n| goal | limit | measured | |\n|---|---|---|---|\n")
+	}
+	for _, g := range r.goals {
+		_, _ = fmt.Fprintf(&page, "| %s | %s | %.2f | %s |\n", g.name, g.limit, g.figure, g.verdict())
+	}
+	page.WriteString("\n## Measured\n")
 	for _, p := range r.plots {
 		_, _ = fmt.Fprintf(&page, "\n![%s](%s)\n", p.title, p.file)
 		if err := os.WriteFile(filepath.Join(filepath.Dir(file), p.file), p.svg(), 0o600); err != nil {

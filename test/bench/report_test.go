@@ -10,13 +10,15 @@ import (
 	"testing"
 )
 
-// The page must show its plots, or readers see broken images.
-func TestPageShowsItsPlots(t *testing.T) {
+// TestPage fails if the page lacked its plots, so that readers saw broken images, or a goal.
+func TestPage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")
 	r := &report{Writer: io.Discard, plots: []plot{{
 		title: "p50 < 2", file: "calls.svg", loads: []string{"GET & more", "LIST"}, endpoints: []string{"direct", "gateway"},
 		ratios: [][]float64{{0.5, 1.2}, {1, 4}},
 	}}}
+	r.atMost("p50 / proxy", 1.2, 1.05, "")
+	r.atLeast("calls/s / proxy", 0.96, 0.95, "")
 	if err := r.writePage(file, "\nload  p50\n", []string{"calls"}); err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +26,8 @@ func TestPageShowsItsPlots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"](calls.svg)", "load  p50", "go run ./test/bench calls", "| Go | go"} {
+	for _, want := range []string{"](calls.svg)", "load  p50", "go run ./test/bench calls", "| Go | go",
+		"| p50 / proxy | at most 1.05 | 1.20 | missed |", "| calls/s / proxy | at least 0.95 | 0.96 | reached |"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page lacks %q:\n%s", want, page)
 		}

@@ -34,25 +34,38 @@ const (
 	realClusters  = 3    // beside them
 )
 
+// churn is the watch that watchScale measures.
+type churn struct {
+	duration time.Duration
+	rate     float64 // events per second of each cluster
+}
+
 // scale measures a fleet of 500 clusters with a million pods, beside the real clusters of set. The 500 are stand-ins
 // that serve recordings, because real ones would need more than one machine. A bare ReverseProxy copies the same lists.
-func scale(ctx context.Context, out io.Writer, set *cluster.Set, dir string, watchTime time.Duration) error {
-	f, err := startScaleFleet(ctx, set, dir)
+func scale(ctx context.Context, out *report, set *cluster.Set, dir string) error {
+	f, err := startScaleFleet(ctx, set, dir, 1)
 	if err != nil {
 		return err
 	}
 	defer f.stop()
-	for _, measure := range []func(context.Context, io.Writer, *scaleFleet) error{
+	for _, measure := range []func(context.Context, *report, *scaleFleet) error{
 		scaleDiscovery, scaleFirstPage, scaleLists,
-		func(ctx context.Context, out io.Writer, f *scaleFleet) error {
-			return scaleWatch(ctx, out, f, watchTime)
-		},
 	} {
 		if err := measure(ctx, out, f); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// watchScale measures a watch of the stand-ins of scale.
+func watchScale(ctx context.Context, out *report, dir string, churn churn) error {
+	f, err := startScaleFleet(ctx, nil, dir, churn.rate)
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	return scaleWatch(ctx, out, f, churn.duration)
 }
 
 // scaleFleet is a gateway before the stand-ins, and a bare proxy to one of them.
@@ -62,11 +75,11 @@ type scaleFleet struct {
 	proxy            endpoint
 }
 
-func startScaleFleet(ctx context.Context, set *cluster.Set, dir string) (*scaleFleet, error) {
-	members, err := startFleet(ctx, standIns{Members: scaleMembers, Pods: scalePods, Recorded: scaleDistinct, Events: 1},
-		dir, func(ctx context.Context, data string) error {
-			return errors.Join(coverEverything(ctx, data), registerReal(ctx, data, set))
-		})
+func startScaleFleet(ctx context.Context, set *cluster.Set, dir string, rate float64) (*scaleFleet, error) {
+	members, err := startFleet(ctx, standIns{Members: scaleMembers, Pods: scalePods, Recorded: scaleDistinct,
+		Events: rate}, dir, func(ctx context.Context, data string) error {
+		return errors.Join(coverEverything(ctx, data), registerReal(ctx, data, set))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +104,11 @@ func startScaleFleet(ctx context.Context, set *cluster.Set, dir string) (*scaleF
 	return f, err
 }
 
-// registerReal registers the real clusters.
+// registerReal registers the real clusters, unless set is nil.
 func registerReal(ctx context.Context, data string, set *cluster.Set) error {
+	if set == nil {
+		return nil
+	}
 	st, err := stores.Open(ctx, stores.Address{Kind: "dir", Where: data})
 	if err != nil {
 		return err
@@ -129,9 +145,10 @@ func coverEverything(ctx context.Context, data string) error {
 const aggregatedAccept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 // scaleDiscovery measures what kubectl reads at its start.
-func scaleDiscovery(ctx context.Context, out io.Writer, f *scaleFleet) error {
+func scaleDiscovery(ctx context.Context, out *report, f *scaleFleet) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(tw, "\ndiscovery of %d clusters\tKB\tfirst ms\tlater ms, p50\t\n", scaleMembers+realClusters)
+	var cold, warm float64
 	for _, path := range []string{"/api", "/apis", "/openapi/v3", "/openapi/v3/apis/g00.example.com/v1"} {
 		var size int64
 		var elapsed []time.Duration
@@ -145,8 +162,11 @@ func scaleDiscovery(ctx context.Context, out io.Writer, f *scaleFleet) error {
 		}
 		first := elapsed[0]
 		slices.Sort(elapsed[1:])
+		cold, warm = cold+ms(first), max(warm, ms(at(elapsed[1:], 0.5)))
 		_, _ = fmt.Fprintf(tw, "%s\t%d\t%.0f\t%.1f\t\n", path, size>>10, ms(first), ms(at(elapsed[1:], 0.5)))
 	}
+	out.atMost("discovery and OpenAPI of 500 clusters, cold, in all", cold, 2000, " ms")
+	out.atMost("discovery and OpenAPI of 500 clusters, warm, the slowest", warm, 50, " ms")
 	return tw.Flush()
 }
 
@@ -163,7 +183,7 @@ func read(ctx context.Context, w endpoint, path, accept string) (int64, error) {
 }
 
 // scaleFirstPage measures the time until a client has its first 500 pods.
-func scaleFirstPage(ctx context.Context, out io.Writer, f *scaleFleet) error {
+func scaleFirstPage(ctx context.Context, out *report, f *scaleFleet) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(tw, "\nfirst 500 of %d pods\tp50 ms\tp95 ms\t\n", scaleMembers*scalePods)
 	for _, w := range []endpoint{f.plain, f.qualified} {
@@ -178,13 +198,14 @@ func scaleFirstPage(ctx context.Context, out io.Writer, f *scaleFleet) error {
 			}
 		}
 		slices.Sort(elapsed)
+		out.atMost(w.name+": first page of a million pods", ms(at(elapsed, 0.5)), 1000, " ms")
 		_, _ = fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t\n", w.name, ms(at(elapsed, 0.5)), ms(at(elapsed, 0.95)))
 	}
 	return tw.Flush()
 }
 
 // scaleLists measures whole lists, and the same number of lists through a bare proxy.
-func scaleLists(ctx context.Context, out io.Writer, f *scaleFleet) error {
+func scaleLists(ctx context.Context, out *report, f *scaleFleet) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(tw, "\nlist of %d pods\tMB\ts\tMB/s\t/ proxy\tRssAnon MB, peak\tCPU s\t\n", scaleMembers*scalePods)
 	start := time.Now()
@@ -195,7 +216,7 @@ func scaleLists(ctx context.Context, out io.Writer, f *scaleFleet) error {
 	floor := float64(size) / time.Since(start).Seconds()
 	_, _ = fmt.Fprintf(tw, "%d lists, %s\t%d\t%.1f\t%.0f\t1.00\t\t\t\n", scaleMembers, f.proxy.name, size>>20,
 		time.Since(start).Seconds(), floor/(1<<20))
-	for _, w := range []endpoint{f.plain, f.qualified} {
+	for i, w := range []endpoint{f.plain, f.qualified} {
 		stop := watchMemory(f.gateway)
 		before, err := cpuTicks(f.gateway.Process.Pid)
 		if err != nil {
@@ -213,6 +234,8 @@ func scaleLists(ctx context.Context, out io.Writer, f *scaleFleet) error {
 			return err
 		}
 		rate := float64(size) / elapsed
+		out.atLeast(w.name+": rate of a million pods / proxy", rate/floor, []float64{0.6, 0.45}[i], "")
+		out.atMost(w.name+": memory of a million pods", float64(peak)/1024, 128, " MiB")
 		_, _ = fmt.Fprintf(tw, "%s\t%d\t%.1f\t%.0f\t%.2f\t%d\t%.1f\t\n", w.name, size>>20, elapsed, rate/(1<<20), rate/floor,
 			peak>>10, float64(after-before)/ticksPerSecond)
 	}
@@ -263,8 +286,8 @@ func watchMemory(process *exec.Cmd) func() int {
 	return func() int { cancel(); return <-most }
 }
 
-// scaleWatch watches all members while each sends an event a second. Every event must arrive, in order.
-func scaleWatch(ctx context.Context, out io.Writer, f *scaleFleet, d time.Duration) error {
+// scaleWatch watches all members while each sends events. Every event must arrive, in order.
+func scaleWatch(ctx context.Context, out *report, f *scaleFleet, d time.Duration) error {
 	pid := f.gateway.Process.Pid
 	ctx, cancel := context.WithTimeout(ctx, d+time.Minute)
 	defer cancel()
@@ -286,13 +309,11 @@ func scaleWatch(ctx context.Context, out io.Writer, f *scaleFleet, d time.Durati
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(make([]byte, 64<<10), 1<<20)
 	nextSample := time.Now().Add(d / 10)
-	for end := time.Now().Add(d); time.Now().Before(end) && lines.Scan(); n++ {
+	end := time.Now().Add(d)
+	for ; time.Now().Before(end) && lines.Scan(); n++ {
 		cluster, version, err := scaleEvent(lines.Bytes())
 		if err != nil {
 			return err
-		}
-		if version == 0 { // real clusters number no events
-			continue
 		}
 		if was, ok := last[cluster]; ok && version != was+1 {
 			return fmt.Errorf("cluster %s: event %d follows event %d", cluster, version, was)
@@ -307,12 +328,13 @@ func scaleWatch(ctx context.Context, out io.Writer, f *scaleFleet, d time.Durati
 		}
 	}
 	after, err := cpuTicks(pid)
-	if err != nil || len(last) != scaleMembers {
-		return errors.Join(fmt.Errorf("%d clusters sent events", len(last)), err, lines.Err())
+	if err != nil || len(last) != scaleMembers || time.Now().Before(end) {
+		return errors.Join(fmt.Errorf("%d clusters sent %d events", len(last), n), err, lines.Err())
 	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(tw, "\nwatch of %d clusters\tevents\tlost\tCPU %% of a core\tRssAnon MB over time\t\n",
 		scaleMembers)
+	out.atMost(fmt.Sprintf("watch of 500 clusters for %v: events lost", d), 0, 0, "") // otherwise an error above
 	_, _ = fmt.Fprintf(tw, "%s\t%d\t0\t%.0f\t%v\t\n", d, n, 100*float64(after-before)/ticksPerSecond/d.Seconds(), memory)
 	return tw.Flush()
 }
@@ -331,8 +353,7 @@ func versionOf(ctx context.Context, w endpoint) (string, error) {
 	return list.Metadata.ResourceVersion, err
 }
 
-// scaleEvent returns the cluster of an event and the number that the cluster gave it. An event of a real cluster has
-// none.
+// scaleEvent returns the cluster of an event and the number that the cluster gave it.
 func scaleEvent(line []byte) (cluster string, number int, err error) {
 	var e struct {
 		Type   string
@@ -345,11 +366,8 @@ func scaleEvent(line []byte) (cluster string, number int, err error) {
 			}
 		}
 	}
-	if err := json.Unmarshal(line, &e); err != nil || e.Type != "MODIFIED" && e.Object.Metadata.Annotations.Sent != "" {
+	if err := json.Unmarshal(line, &e); err != nil || e.Type != "MODIFIED" {
 		return "", 0, errors.Join(fmt.Errorf("an event %.200s", line), err)
-	}
-	if e.Object.Metadata.Annotations.Sent == "" {
-		return "", 0, nil
 	}
 	number, err = strconv.Atoi(e.Object.Metadata.Annotations.Sent)
 	return e.Object.Metadata.Annotations.Cluster, number, err

@@ -46,7 +46,7 @@ type streamEndpoint struct {
 }
 
 // streams measures streams directly, through a bare httputil.ReverseProxy and through the gateway.
-func streams(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
+func streams(ctx context.Context, out *report, set *cluster.Set, dir string) error {
 	member := set.Cluster("member1")
 	direct := member.RESTConfig()
 	bare, closeBare, err := reverseProxy(direct, "http/1.1")

@@ -33,7 +33,7 @@ type standIns struct {
 	Pods    int           // of each member
 	Delay   time.Duration // latency of the last member's lists; the first member has half of it
 	Rate    int           // bytes a second of a list; 0 means no limit
-	Events  int           // per second in each watch
+	Events  float64       // per second in each watch
 	// Recorded is the number of distinct recordings that the members serve; 0 means none. Then Delay and Rate are unused.
 	Recorded int
 }
@@ -93,7 +93,7 @@ func serveUpstream(ctx context.Context, spec string) error {
 		var m http.Handler = &standInMember{standIns: s, before: before, after: after,
 			delay: s.Delay/2 + s.Delay/2*time.Duration(i+1)/time.Duration(s.Members)}
 		if s.Recorded > 0 {
-			m = &recordedMember{recordings[i%s.Recorded], float64(s.Events)}
+			m = &recordedMember{recordings[i%s.Recorded], s.Events}
 		}
 		srv := httptest.NewUnstartedServer(m)
 		srv.EnableHTTP2 = true
@@ -175,7 +175,7 @@ func (m *standInMember) watch(ctx context.Context, w http.ResponseWriter) {
 		<-ctx.Done()
 		return
 	}
-	ticks := time.NewTicker(time.Second / time.Duration(m.Events))
+	ticks := time.NewTicker(time.Duration(float64(time.Second) / m.Events))
 	defer ticks.Stop()
 	for n := 0; ; n++ {
 		select {
