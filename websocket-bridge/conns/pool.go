@@ -13,7 +13,7 @@ type pool struct {
 	bySource map[limits.Source]*list.List       // of net.Conn, the oldest first; none is empty
 	bySize   map[int]map[limits.Source]struct{} // sources by their number of connections; none is empty
 	most     int                                // the greatest key of bySize; 0 if the pool is empty
-	// spare is an empty element of bySize. Each request of a connection takes it from the pool and puts it back, which
+	// spare is an empty element of bySize for the next size. Each request removes its connection and adds it again, which
 	// would otherwise allocate.
 	spare map[limits.Source]struct{}
 }
@@ -68,7 +68,7 @@ func (p *pool) resized(source limits.Source, before, after int) {
 	}
 	if after > 0 {
 		if p.bySize[after] == nil {
-			p.bySize[after] = p.takeSpare()
+			p.bySize[after] = p.newSources()
 		}
 		p.bySize[after][source] = struct{}{}
 	}
@@ -77,7 +77,7 @@ func (p *pool) resized(source limits.Source, before, after int) {
 	}
 }
 
-func (p *pool) takeSpare() map[limits.Source]struct{} {
+func (p *pool) newSources() map[limits.Source]struct{} {
 	spare := p.spare
 	if p.spare = nil; spare == nil {
 		spare = map[limits.Source]struct{}{}

@@ -61,9 +61,9 @@ func acceptsGzip(h http.Header) bool {
 // klauspost/compress links zstd, which makes cold starts of the function slower.
 type compressor struct {
 	http.ResponseWriter
-	code int
-	held []byte       // the whole response so far, until it is large
-	gzip *gzip.Writer // nil until then
+	code  int
+	start []byte       // the whole response so far, until it is large
+	gzip  *gzip.Writer // nil until then
 }
 
 // Unwrap gives http.ResponseController access to deadlines.
@@ -75,7 +75,7 @@ func (c *compressor) Write(p []byte) (int, error) {
 	if c.gzip != nil {
 		return c.gzip.Write(p)
 	}
-	if c.held = append(c.held, p...); len(c.held) < minCompressed {
+	if c.start = append(c.start, p...); len(c.start) < minCompressed {
 		return len(p), nil
 	}
 	c.Header().Set("Content-Encoding", "gzip")
@@ -83,8 +83,8 @@ func (c *compressor) Write(p []byte) (int, error) {
 	c.ResponseWriter.WriteHeader(c.code)
 	c.gzip = gzipWriters.Get().(*gzip.Writer)
 	c.gzip.Reset(c.ResponseWriter)
-	_, err := c.gzip.Write(c.held)
-	c.held = nil
+	_, err := c.gzip.Write(c.start)
+	c.start = nil
 	return len(p), err
 }
 
@@ -92,7 +92,7 @@ func (c *compressor) Write(p []byte) (int, error) {
 func (c *compressor) end() {
 	if c.gzip == nil {
 		c.ResponseWriter.WriteHeader(c.code)
-		_, _ = c.ResponseWriter.Write(c.held)
+		_, _ = c.ResponseWriter.Write(c.start)
 		return
 	}
 	_ = c.gzip.Close()
