@@ -57,7 +57,7 @@ type Config struct {
 	Source limits.SourceMode
 	// Origins are the web pages that may open websockets and write with the credentials of a browser.
 	Origins Origins
-	// Recheck is the pause between checks whether an open stream is still allowed. 0 means 10 s.
+	// Recheck is the pause between checks whether an open stream is still allowed. 0 means 2 s.
 	Recheck time.Duration
 	// ClientTimeout limits the wait for each 256 KiB of a request's body. It also limits each write of up to 256 KiB of a
 	// response. 0 means one minute. It does not apply to streams.

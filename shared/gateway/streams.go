@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -41,10 +42,11 @@ func (g *Gateway) serveWatch(
 	return g.cfg.Streams.ServeWatch(w, r, c.user.Name, serve)
 }
 
-const defaultRecheck = 10 * time.Second
+const defaultRecheck = 2 * time.Second
 
 // recheck calls check at intervals, and ends the request's context when check fails. stop sets c.ended to that error.
-// Each stream has a timer instead of a goroutine, because thousands of streams may be idle.
+// Each stream has a timer instead of a goroutine, because thousands of streams may be idle. The first interval is
+// random: streams that began at once, such as after a restart, are not checked at once.
 func (g *Gateway) recheck(r *http.Request, c *call, check func(context.Context) error) (_ *http.Request, stop func()) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	var (
@@ -54,7 +56,8 @@ func (g *Gateway) recheck(r *http.Request, c *call, check func(context.Context) 
 	)
 	mu.Lock()
 	defer mu.Unlock()
-	timer = time.AfterFunc(g.cfg.Recheck, func() {
+	first := rand.N(g.cfg.Recheck) //nolint:gosec // spreads load
+	timer = time.AfterFunc(first, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if stopped {

@@ -1,10 +1,12 @@
 package passes
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -217,6 +219,7 @@ func hasAudience(token, audience string) bool {
 
 func (v *Verifier) setChecks(a *Agent, end time.Time, keyID string) {
 	a.Ending = func() bool { return !v.cfg.Now().Before(end.Add(-a.TTL / 4)) }
+	var checked atomic.Pointer[[2][]byte]
 	a.Recheck = func(ctx context.Context) error {
 		if !v.cfg.Now().Before(end.Add(clockSkew)) {
 			return refusal(nil, "the %s has expired", agentCredential)
@@ -224,22 +227,37 @@ func (v *Verifier) setChecks(a *Agent, end time.Time, keyID string) {
 		if _, err := v.key(ctx, agentToken, keyID); err != nil {
 			return err
 		}
-		var (
-			e enrolment
-			c clusterv1alpha1.Cluster
-		)
-		for key, into := range map[string]any{v1alpha1.AgentPrefix + a.Cluster: &e, clusterv1alpha1.Prefix + a.Cluster: &c} {
-			value, err := v.records.Get(ctx, key)
-			if err != nil {
+		var values [2][]byte
+		for i, key := range []string{v1alpha1.AgentPrefix + a.Cluster, clusterv1alpha1.Prefix + a.Cluster} {
+			var err error
+			if values[i], err = v.records.Get(ctx, key); err != nil {
 				return unavailable(credentialUnchecked, err)
 			}
-			if value == nil || json.Unmarshal(value, into) != nil {
-				return refusal(nil, "the %s was revoked, or its cluster removed", agentCredential)
-			}
 		}
-		if e.UID != a.uid || e.Cluster != c.UID || c.Spec.SyncMode != clusterv1alpha1.Pull {
-			return refusal(nil, "the %s was revoked; %s", agentCredential, rejoinHint(a.Cluster))
+		// Objects that did not change since the last success need not be decoded again.
+		if last := checked.Load(); last != nil && bytes.Equal(last[0], values[0]) && bytes.Equal(last[1], values[1]) {
+			return nil
 		}
-		return e.checkNotEnded(a.Cluster)
+		if err := a.checkObjects(values[0], values[1]); err != nil {
+			return err
+		}
+		checked.Store(&values)
+		return nil
 	}
+}
+
+// checkObjects checks the values of the enrolment and of the Cluster.
+func (a *Agent) checkObjects(enrolmentValue, clusterValue []byte) error {
+	var (
+		e enrolment
+		c clusterv1alpha1.Cluster
+	)
+	if enrolmentValue == nil || clusterValue == nil || json.Unmarshal(enrolmentValue, &e) != nil ||
+		json.Unmarshal(clusterValue, &c) != nil {
+		return refusal(nil, "the %s was revoked, or its cluster removed", agentCredential)
+	}
+	if e.UID != a.uid || e.Cluster != c.UID || c.Spec.SyncMode != clusterv1alpha1.Pull {
+		return refusal(nil, "the %s was revoked; %s", agentCredential, rejoinHint(a.Cluster))
+	}
+	return e.checkNotEnded(a.Cluster)
 }

@@ -78,6 +78,9 @@ func idle(ctx context.Context, out *report, _ *clusters.Set, dir string) error {
 		{ofGateway, "/clusters/idle", idleExecs, func(ctx context.Context) (*exec.Cmd, *rest.Config, error) {
 			return startProcess(ctx, data)
 		}},
+		{"gateway, checks every 10 s", "/clusters/idle", 0, func(ctx context.Context) (*exec.Cmd, *rest.Config, error) {
+			return startProcess(ctx, data, "--recheck=10s")
+		}},
 	} {
 		process, cfg, err := h.start(ctx)
 		if err != nil {

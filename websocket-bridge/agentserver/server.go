@@ -54,7 +54,7 @@ type Config struct {
 	// Lookup returns the addresses of a host. nil means net.DefaultResolver.LookupHost.
 	Lookup  func(ctx context.Context, host string) ([]string, error)
 	Max     int           // maximum number of agents of this replica; 0 means 5000
-	Recheck time.Duration // interval at which agents' credentials are checked; 0 means 10 s
+	Recheck time.Duration // interval at which agents' credentials are checked; 0 means 2 s
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
@@ -87,7 +87,7 @@ func New(cfg Config) *Agents {
 		cfg.Max = 5000
 	}
 	if cfg.Recheck == 0 {
-		cfg.Recheck = 10 * time.Second
+		cfg.Recheck = 2 * time.Second
 	}
 	if cfg.Lookup == nil {
 		cfg.Lookup = net.DefaultResolver.LookupHost
