@@ -46,7 +46,7 @@ The commands for administrators write into the installation's stores, at the loc
 		"allow clusters with loopback addresses, as in the gateway's configuration; always allowed with dir:PATH")
 	cmd.PersistentFlags().StringVar(&a.passKMSKey, "pass-kms-key", os.Getenv("CLUSTERPASS_PASS_KMS_KEY"),
 		"key in AWS KMS that signs passes, as in the gateway's configuration: ARN, ID or alias")
-	cmd.AddCommand(a.init(), a.cluster(), a.pass(), a.cert(), a.apply(), a.delete(), a.audit())
+	cmd.AddCommand(a.init(), a.cluster(), a.pass(), a.cert(), a.apply(), a.delete(), a.audit(), a.backup(), a.restore())
 	for _, c := range []*cobra.Command{login(), kubeconfigCommand(), doctor(), versionCommand()} {
 		c.SetHelpFunc(helpWithoutGlobalFlags)
 		cmd.AddCommand(c)

@@ -158,3 +158,10 @@ func (c *Clock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Lo
 
 // Advance moves the clock forward.
 func (c *Clock) Advance(d time.Duration) { c.ahead.Add(int64(d)) }
+
+// InStores returns the installation with other stores. The CA and the clock stay.
+func (i *Installation) InStores(objs objects.Store, creds secrets.Store) *Installation {
+	moved := *i
+	moved.Objects, moved.Secrets = objs, creds
+	return &moved
+}

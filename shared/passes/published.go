@@ -148,3 +148,13 @@ func (i *Issuer) republish(
 	}
 	return fmt.Errorf("object %s: %w", name, objects.ErrConflict)
 }
+
+// SignerOf returns the name of the Signer's key that signs passes, from the value of the object PassKeys. It returns ""
+// if keys of the secret store sign.
+func SignerOf(value []byte) string {
+	var p struct {
+		Signer string `json:"signer"`
+	}
+	_ = json.Unmarshal(value, &p) // without a set of keys, nothing signs
+	return p.Signer
+}

@@ -56,7 +56,7 @@ var folderImports = map[string][]string{
 // sharedLayers are the packages of shared from top to bottom: each may import only those after it. Nested packages have
 // the layer of their parent.
 var sharedLayers = []string{
-	"assembly", "control", "gatewaytest", "gateway", "registration", "stores", "health", "fleet", "forward", "lambdahttp",
+	"assembly", "control", "gatewaytest", "gateway", "registration", "backup", "stores", "health", "fleet", "forward", "lambdahttp",
 	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki", "objects", "secrets",
 	"limits", "route", "status", "awsclient", "cache", "config", "filelock", "heap", "version", "leaktest", "pipetest",
 	"alloctest", "storesuite", "metrictest", "waittest", "api",
@@ -165,12 +165,14 @@ func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 		"github.com/aws/aws-sdk-go-v2/service/kms",         // functions sign no passes
 		"k8s.io/client-go/plugin", "k8s.io/client-go/rest", // functions run no credential plugins
 		"github.com/spf13/pflag", // functions have no flags
+		module + "shared/backup",
 		// These packages initialize all types of a service before main. That costs a tenth of a start and half a megabyte.
 		"github.com/aws/aws-sdk-go-v2/service/dynamodb/schemas",
 		"github.com/aws/aws-sdk-go-v2/service/secretsmanager/schemas",
 	}
 	singleCluster := append([]string{module + "shared/fleet", module + "shared/assembly/fleetconfig"}, banned...)
-	for name, banned := range map[string][]string{"fleet": banned, "proxy": singleCluster, "rotate": singleCluster} {
+	for name, banned := range map[string][]string{"fleet": banned, "proxy": singleCluster, "rotate": singleCluster,
+		"control": {module + "shared/backup"}} {
 		fn := "./functions/" + name + "/bootstrap"
 		for _, p := range list(t, "-deps", "-tags", "lambda.norpc", fn) {
 			for _, b := range banned {
