@@ -62,7 +62,7 @@ func (n *Notes) forgetCluster(key string) {
 	}
 }
 
-// skipExpired reports whether the object is a pass that has expired. Nobody can use it, and Prune will delete it.
+// skipExpired reports whether the object is a pass that has expired. It cannot be used, and Prune will delete it.
 func (n *Notes) skipExpired(key string, value []byte, now time.Time) bool {
 	var p clusterpassv1alpha1.Pass
 	if !strings.HasPrefix(key, clusterpassv1alpha1.PassPrefix) || json.Unmarshal(value, &p) != nil {
