@@ -174,10 +174,10 @@ func (i *installation) check(place string) {
 			i.t.Errorf("%s: %s: %d %s", place, tt.name, resp.StatusCode, body)
 		}
 	}
-	g.ClientTLS.Certificates = []tls.Certificate{i.revokedCertificate}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: g.ClientTLS}}
-	defer client.CloseIdleConnections()
-	g.HTTPClient = client
+	withCertificate := g.ClientTLS.Clone()
+	withCertificate.Certificates = []tls.Certificate{i.revokedCertificate}
+	g.HTTPClient = &http.Client{Transport: &http.Transport{TLSClientConfig: withCertificate}}
+	i.t.Cleanup(g.HTTPClient.CloseIdleConnections)
 	if body, resp := g.DoText("GET", "/clusters/lab/api/v1/pods", nil, ""); resp.StatusCode != http.StatusUnauthorized {
 		i.t.Errorf("%s: a revoked certificate: %d %s", place, resp.StatusCode, body)
 	}
