@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// fakeEKSAccess plays the AWS CLI for three clusters: one without an entry, one with an entry, and one that accepts none.
+// fakeEKSAccess plays the AWS CLI for three clusters: one without an entry, one with an entry, and one that accepts
+// none.
 const fakeEKSAccess = `#!/bin/sh
 echo "$*" >> "$(dirname "$0")/calls"
 case "$*" in

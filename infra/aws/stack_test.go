@@ -2,6 +2,7 @@ package aws
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -360,8 +361,8 @@ func TestStackWithVerify(t *testing.T) {
 	}
 }
 
-// Whoever deletes the stack, or deletes it by mistake, must not destroy the audit trail, and must be able to deploy
-// again.
+// TestAuditEventsOutliveTheStack fails if the deletion of the stack destroys the audit trail, or prevents another
+// deployment.
 func TestAuditEventsOutliveTheStack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")

@@ -23,7 +23,8 @@ func (a *app) cluster() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cluster", Short: "Register, list and remove member clusters", Args: cobra.NoArgs, RunE: help,
 	}
-	cmd.AddCommand(a.clusterAdd(), a.clusterJoin(), a.clusterDiscover(), a.clusterList(), a.clusterShow(), a.clusterRemove())
+	cmd.AddCommand(a.clusterAdd(), a.clusterJoin(), a.clusterDiscover(), a.clusterList(), a.clusterShow(),
+		a.clusterRemove())
 	return cmd
 }
 

@@ -43,8 +43,8 @@ func (a *app) clusterDiscover() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "discover --aws", Args: cobra.NoArgs,
 		Short: "List EKS clusters, and register those that are not registered",
-		Long: `List the EKS clusters of AWS accounts, with your own AWS credentials. A cluster is registered if some registered
-cluster has its API server.
+		Long: `List the EKS clusters of AWS accounts, with your own AWS credentials. A cluster is registered if some
+registered cluster has its API server.
 
 --register registers the others. A cluster gets its own name, with region and account if the name is in use. Its
 labels are the tags that are valid labels, its account and its region. The gateway calls it with its AWS identity,

@@ -94,7 +94,8 @@ func TestDiscoverRegistersClustersOfAWS(t *testing.T) {
 		t.Errorf("again: %v\n%s", err, out)
 	}
 	clusters["LAB"] = member()
-	if out, err := c.run(t, "cluster", "discover", "--aws"); err != nil || !strings.Contains(out, "lab-eu-central-1   no") {
+	out, err = c.run(t, "cluster", "discover", "--aws")
+	if err != nil || !strings.Contains(out, "lab-eu-central-1   no") {
 		t.Errorf("a name in use: %v\n%s", err, out)
 	}
 }

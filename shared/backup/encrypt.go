@@ -25,7 +25,7 @@ const (
 	// workFactor is the cost of each guess of a passphrase: 2^18 rounds of scrypt, and 256 MiB. Files with a higher one
 	// are refused.
 	workFactor = 18
-	scryptType = "scrypt" // of a passphrase in the header of a file
+	scryptType = "scrypt" // the type of a stanza for a passphrase in the header
 )
 
 // Passphrase returns the Key of a passphrase, which must not be empty.

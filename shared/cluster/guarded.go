@@ -111,8 +111,8 @@ func isProbe(ctx context.Context) bool { return ctx.Value(probeKey{}) != nil }
 
 type mergedKey struct{}
 
-// ByMerged returns a context in which Call uses Member.Merged. With many members, probes then open no connections beside
-// those of lists, whose memory counts hundreds of times.
+// ByMerged returns a context in which Call uses Member.Merged. With many members, probes then open no connections
+// beside those of lists, whose memory counts hundreds of times.
 func ByMerged(ctx context.Context) context.Context { return context.WithValue(ctx, mergedKey{}, true) }
 
 func (m *Member) transportOf(ctx context.Context) http.RoundTripper {

@@ -72,8 +72,8 @@ func (c *deadlineRecorder) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// TestWriteDeadlines fails if a call over HTTP/2 set several deadlines, each of which wakes a goroutine. It also fails if
-// there were none, because a client that reads nothing would then occupy a slot for ever.
+// TestWriteDeadlines fails if a call over HTTP/2 set several deadlines, each of which wakes a goroutine. It also fails
+// if there were none, because a client that reads nothing would then occupy a slot for ever.
 func TestWriteDeadlines(t *testing.T) {
 	const large = 4 * unblocked
 	for name, tt := range map[string]struct {

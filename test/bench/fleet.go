@@ -277,8 +277,8 @@ func fleetLargeOf(ctx context.Context, goals *report, tw io.Writer, rate int, di
 	slices.Sort(together)
 	name := "as fast as they come"
 	if rate == 0 {
-		goals.atMost("list of 100,000 pods of 10 clusters: memory without the program's file", float64(all.peak-all.file)/1024,
-			64, " MiB")
+		goals.atMost("list of 100,000 pods of 10 clusters: memory without the program's file",
+			float64(all.peak-all.file)/1024, 64, " MiB")
 	} else {
 		name = fmt.Sprintf("each at %d MB/s", rate>>20)
 	}

@@ -27,8 +27,8 @@ func newKey(t *testing.T) string {
 	return aws.ToString(out.KeyMetadata.Arn)
 }
 
-// TestOnlyTheKeyDecrypts fails if a backup is readable without its key in KMS. It also fails if a backup for another key
-// is accepted, which anyone could have made.
+// TestOnlyTheKeyDecrypts fails if a backup is readable without its key in KMS. It also fails if a backup for another
+// key is accepted, which anyone could have made.
 func TestOnlyTheKeyDecrypts(t *testing.T) {
 	front := mototest.NewFront(t, moto.URL)
 	cfg := mototest.Config(front.URL)
