@@ -53,6 +53,10 @@ func (s *faulty) Revision(ctx context.Context) (uint64, error) {
 	return s.Store.Revision(ctx)
 }
 
+func (s *faulty) Changes(ctx context.Context, from uint64, limit int) ([]objects.Event, uint64, error) {
+	return objects.ChangesOf(ctx, s, from, limit)
+}
+
 func (s *faulty) List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error) {
 	s.lists.Add(1)
 	if err := s.gate(ctx); err != nil {
@@ -351,6 +355,10 @@ func (c compacted) Watch(ctx context.Context, prefix string, from uint64, each f
 		return objects.ErrCompacted
 	}
 	return c.faulty.Watch(ctx, prefix, from, each, progress)
+}
+
+func (c compacted) Changes(ctx context.Context, from uint64, limit int) ([]objects.Event, uint64, error) {
+	return objects.ChangesOf(ctx, c, from, limit)
 }
 
 func BenchmarkLoad(b *testing.B) {

@@ -39,24 +39,18 @@ type snapshot struct {
 
 // next returns the current state of the store. It reads the changes since s, or everything if s is nil or too old.
 func (s *snapshot) next(ctx context.Context, store Store, log *slog.Logger) (*snapshot, error) {
-	rev, err := store.Revision(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if s == nil || rev < s.revision { // the store was replaced or restored
+	if s == nil {
 		return load(ctx, store, log)
 	}
-	if rev == s.revision {
-		return s, nil
-	}
-	if rev-s.revision > uint64(max(pageSize, len(s.roles)+len(s.bindings))) {
-		return load(ctx, store, log) // fewer objects than changes
-	}
-	changes, err := objects.Changes(ctx, store, s.revision, rev)
-	if errors.Is(err, objects.ErrCompacted) {
+	limit := max(pageSize, len(s.roles)+len(s.bindings)) // for more changes, everything costs less
+	changes, rev, err := store.Changes(ctx, s.revision, limit)
+	if errors.Is(err, objects.ErrCompacted) { // also if the store was replaced or restored
 		return load(ctx, store, log)
 	} else if err != nil {
 		return nil, err
+	}
+	if rev == s.revision {
+		return s, nil
 	}
 	events := slices.DeleteFunc(changes, func(e objects.Event) bool {
 		return !strings.HasPrefix(e.Object.Key, RolePrefix) && !strings.HasPrefix(e.Object.Key, BindingPrefix)

@@ -54,6 +54,10 @@ func (c countedObjects) Revision(ctx context.Context) (uint64, error) {
 	return c.Store.Revision(ctx)
 }
 
+func (c countedObjects) Changes(ctx context.Context, from uint64, limit int) ([]objects.Event, uint64, error) {
+	return objects.ChangesOf(ctx, c, from, limit)
+}
+
 type countedSecrets struct {
 	secrets.Store
 	*readCounts

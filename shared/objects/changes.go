@@ -3,10 +3,11 @@ package objects
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
-// Log is the part of a Store that reads its log.
-type Log interface {
+// Numbered is a Log in which each write has the revision after that of the write before it.
+type Numbered interface {
 	Revision(ctx context.Context) (uint64, error)
 	Watch(
 		ctx context.Context, prefix string, fromRev uint64, onEvent func(Event) error, onProgress func(rev uint64),
@@ -15,18 +16,27 @@ type Log interface {
 
 var errCaughtUp = errors.New("caught up")
 
-// Changes returns the writes of the revisions from+1 to last, in order. After ErrCompacted the caller must list again.
-func Changes(ctx context.Context, log Log, from, last uint64) ([]Event, error) {
+// ChangesOf implements Log.Changes for a numbered log.
+func ChangesOf(ctx context.Context, log Numbered, from uint64, limit int) ([]Event, uint64, error) {
+	last, err := log.Revision(ctx)
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case last == from:
+		return nil, from, nil
+	case last < from, last-from > uint64(max(0, limit)): //nolint:gosec // not negative
+		return nil, 0, fmt.Errorf("%w: %d writes after revision %d, want at most %d", ErrCompacted, last-from, from, limit)
+	}
 	var changes []Event
-	err := log.Watch(ctx, "", from, func(e Event) error {
+	err = log.Watch(ctx, "", from, func(e Event) error {
 		changes = append(changes, e)
 		if e.Object.Revision >= last { // every write has its own revision, so this one arrives
 			return errCaughtUp
 		}
 		return nil
 	}, nil)
-	if errors.Is(err, errCaughtUp) {
-		return changes, nil
+	if !errors.Is(err, errCaughtUp) {
+		return nil, 0, err
 	}
-	return nil, err
+	return changes, changes[len(changes)-1].Object.Revision, nil
 }

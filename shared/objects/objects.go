@@ -1,7 +1,8 @@
-// Package objects stores the gateway's own API objects, such as clusters, roles and passes. The sub-packages dir and
-// dynamo implement [Store].
+// Package objects stores the gateway's own API objects, such as clusters, roles and passes. The sub-packages dir,
+// dynamo and kubernetes implement [Store].
 //
-//   - A store has one revision, which each successful write increases by one. Clients see it as resourceVersion.
+//   - A store has one revision, which each successful write increases. Clients see it as resourceVersion. In a hub
+//     cluster, it also grows by writes of others.
 //   - Each write adds an event to a log, which Watch reads. Old events are eventually removed.
 //   - A read sees every write that returned before the read began.
 //   - A Store is safe for concurrent use. Several processes may open the same store.
@@ -19,7 +20,8 @@ type Object struct {
 	Key string
 	// Value has at most MaxValue bytes. Callers must not change a Value that a Store returned.
 	Value []byte
-	// Revision is the revision of the last write, and Created that of the creation.
+	// Revision is the revision of the last write, and Created that of the creation. In a hub cluster, the event of a
+	// deletion has no Created if the object was never updated.
 	Revision, Created uint64
 }
 
@@ -64,19 +66,14 @@ type Lister interface {
 	List(ctx context.Context, prefix string, limit int, cont string) (Page, error)
 }
 
-// Store stores objects. Every method stops when ctx ends. Errors wrap one of the package's errors or context.Canceled;
-// Watch may return others. A write that fails with ErrUnavailable or context.Canceled may have succeeded.
-type Store interface {
-	Getter
-	Lister
-	// Revision returns the store's current revision; 0 before the first write.
+// Log is the part of a Store that reads its writes.
+type Log interface {
+	// Revision returns the store's current revision, which is at least that of every completed write.
 	Revision(ctx context.Context) (uint64, error)
-	// Create stores a new object, or returns ErrExists.
-	Create(ctx context.Context, key string, value []byte) (Object, error)
-	// Update replaces the object if its revision is rev. Otherwise it returns ErrConflict or ErrNotFound.
-	Update(ctx context.Context, key string, value []byte, rev uint64) (Object, error)
-	// Delete deletes the object, with the condition and errors of Update. It returns the Object of the Deleted event.
-	Delete(ctx context.Context, key string, rev uint64) (Object, error)
+	// Changes returns the writes after the revision from, in order. The result is complete up to the revision to, which
+	// covers all writes that were completed before the call. It returns ErrCompacted if there are more than limit writes,
+	// or for the reasons of Watch. With a limit of 0, it may do so without a write.
+	Changes(ctx context.Context, from uint64, limit int) (changes []Event, to uint64, err error)
 	// Watch calls onEvent, in order of revision, for every write whose revision is greater than fromRev and whose key
 	// starts with prefix. An empty prefix means all objects. Watch calls onProgress, unless nil, after events and every
 	// few seconds. A call means that all matching events up to rev were delivered.
@@ -87,4 +84,19 @@ type Store interface {
 	Watch(
 		ctx context.Context, prefix string, fromRev uint64, onEvent func(Event) error, onProgress func(rev uint64),
 	) error
+}
+
+// Store stores objects. Every method stops when ctx ends. Errors wrap one of the package's errors or context.Canceled;
+// Watch may return others. A write that fails with ErrUnavailable or context.Canceled may have succeeded.
+type Store interface {
+	Getter
+	Lister
+	Log
+	// Create stores a new object, or returns ErrExists.
+	Create(ctx context.Context, key string, value []byte) (Object, error)
+	// Update replaces the object if its revision is rev. Otherwise it returns ErrConflict or ErrNotFound.
+	Update(ctx context.Context, key string, value []byte, rev uint64) (Object, error)
+	// Delete deletes the object, with the condition and errors of Update. It returns the last state, with a revision of
+	// the deletion or later.
+	Delete(ctx context.Context, key string, rev uint64) (Object, error)
 }

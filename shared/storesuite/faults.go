@@ -35,9 +35,8 @@ func callAll(ctx context.Context, st Store, sample Record) map[string]error {
 	return errs
 }
 
-var sample = Record{Name: SampleName, Value: "v", Version: "1"}
-
 func (s suite[S]) denied(t *testing.T) {
+	sample := Record{Name: SampleName, Value: "v", Version: "1"}
 	for method, err := range callAll(t.Context(), s.adapt(t, s.c.Denied(t)), sample) {
 		WantError(t, method, err, s.ErrForbidden)
 		if s.RetryAfter(err) != 0 {
@@ -47,16 +46,25 @@ func (s suite[S]) denied(t *testing.T) {
 }
 
 func (s suite[S]) throttledForAWhile(t *testing.T) {
-	throttled := func() Store { return s.adapt(t, s.c.Throttled(t, 2)) }
-	if _, err := throttled().Get(t.Context(), SampleName); err != nil {
+	service, throttle := s.c.Throttled(t)
+	st := s.adapt(t, service)
+	sample := mustCreate(t, st, SampleName, "v")
+	throttle(2)
+	if _, err := st.Get(t.Context(), SampleName); err != nil {
 		t.Errorf("get: %v", err)
 	}
-	mustCreate(t, throttled(), "things/new", "v")
-	mustDelete(t, throttled(), sample)
+	throttle(2)
+	mustCreate(t, st, "things/new", "v")
+	throttle(2)
+	mustDelete(t, st, sample)
 }
 
 func (s suite[S]) throttledAllOfTheTime(t *testing.T) {
-	for method, err := range callAll(t.Context(), s.adapt(t, s.c.Throttled(t, math.MaxInt)), sample) {
+	service, throttle := s.c.Throttled(t)
+	st := s.adapt(t, service)
+	sample := mustCreate(t, st, SampleName, "v")
+	throttle(math.MaxInt)
+	for method, err := range callAll(t.Context(), st, sample) {
 		WantError(t, method, err, s.ErrUnavailable)
 		if s.RetryAfter(err) <= 0 {
 			t.Errorf("%s: %v does not say when to retry", method, err)

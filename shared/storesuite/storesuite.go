@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// SampleName is the name of the record that throttled stores contain. The shared tests use it in their own stores, too.
+// SampleName is the name of a record in many of the tests.
 const SampleName = "things/there"
 
 // Config opens the stores of one implementation. S is the interface that they implement.
@@ -21,9 +21,9 @@ type Config[S any] struct {
 	New func(t *testing.T) func() S
 	// Denied returns a store whose caller has no permissions. Nil if only opening a store checks permissions.
 	Denied func(t *testing.T) S
-	// Throttled returns a store with SampleName in its first version. The service behind the store rejects the next n
-	// calls because of their rate. Nil if there is no service.
-	Throttled func(t *testing.T, n int) S
+	// Throttled returns an empty store. After throttle, the service behind the store rejects the next n calls because of
+	// their rate. Nil if there is no service.
+	Throttled func(t *testing.T) (st S, throttle func(n int))
 }
 
 // Store is a store as the shared tests see it: named values, with a new version for each write.
@@ -45,8 +45,7 @@ type Store interface {
 // Record is one version of a named value. A field is empty if the operation that returned the record omits it.
 type Record struct {
 	Name, Value string
-	// Version changes with each write. The tests of throttled stores use the version "1" for SampleName without
-	// reading it, so a store with predictable versions must begin with it.
+	// Version changes with each write.
 	Version string
 	// Details contains whatever else the store keeps from the creation until the deletion.
 	Details string

@@ -193,6 +193,11 @@ func (s *Store) write(ctx context.Context, op, key string, value []byte,
 	return written, nil
 }
 
+// Changes implements objects.Store.
+func (s *Store) Changes(ctx context.Context, from uint64, limit int) ([]objects.Event, uint64, error) {
+	return objects.ChangesOf(ctx, s, from, limit)
+}
+
 // Watch implements objects.Store. It delivers writes of this Store at once, and others within about 50 ms.
 func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
 	progress func(uint64)) error {

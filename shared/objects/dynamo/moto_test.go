@@ -84,10 +84,9 @@ func TestStore(t *testing.T) {
 				f.Deny()
 				return s
 			},
-			Throttled: func(t *testing.T, n int) objects.Store {
-				f, s := startMoto(t)
-				f.Throttle(n)
-				return s
+			Throttled: func(t *testing.T) (objects.Store, func(int)) {
+				f, open := front(t)
+				return open(), f.Throttle
 			},
 		},
 		Compact: func(t *testing.T, st objects.Store, to uint64) { compact(t, st.(*Store), to) },

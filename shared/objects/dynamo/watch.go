@@ -17,6 +17,11 @@ import (
 
 const progressEvery = 2 * time.Second
 
+// Changes implements objects.Store.
+func (s *Store) Changes(ctx context.Context, from uint64, limit int) ([]objects.Event, uint64, error) {
+	return objects.ChangesOf(ctx, s, from, limit)
+}
+
 // Watch implements objects.Store. Other Stores' writes are delivered after at most 1.5 times Config.MaxPoll.
 func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
 	progress func(uint64)) error {

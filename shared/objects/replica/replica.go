@@ -133,20 +133,19 @@ func (r *Replica) start(ctx context.Context, now time.Time) *flight {
 
 func (r *Replica) validate(ctx context.Context, f *flight) error {
 	r.mu.Lock()
-	base, isEmpty := r.revision, r.objects.Len()+len(r.lists) == 0
+	base, limit := r.revision, maxChanges
+	if r.objects.Len()+len(r.lists) == 0 {
+		limit = 0 // there is nothing to apply changes to
+	}
 	r.mu.Unlock()
-	to, err := r.cfg.Store.Revision(ctx)
+	changes, to, err := r.changes(ctx, base, limit)
+	mustClear := errors.Is(err, objects.ErrCompacted) // also if the store was replaced or restored
+	if mustClear {
+		to, err = r.cfg.Store.Revision(ctx)
+		mustClear = base != 0 || to != 0 // the store may still be empty
+	}
 	if err != nil {
 		return err
-	}
-	var changes []objects.Event
-	mustClear := to < base || to-base > maxChanges // the store was replaced or restored, or reading again costs less
-	mustClear = mustClear || isEmpty && to > base
-	if to > base && !mustClear {
-		changes, err = objects.Changes(ctx, r.cfg.Store, base, to)
-		if mustClear = errors.Is(err, objects.ErrCompacted); err != nil && !mustClear {
-			return err
-		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,6 +170,13 @@ func (r *Replica) validate(ctx context.Context, f *flight) error {
 		r.revision, r.asOf = max(r.revision, to), f.began
 	}
 	return nil
+}
+
+func (r *Replica) changes(ctx context.Context, base uint64, limit int) ([]objects.Event, uint64, error) {
+	if base == 0 { // no revision is known
+		return nil, 0, objects.ErrCompacted
+	}
+	return r.cfg.Store.Changes(ctx, base, limit)
 }
 
 // state identifies the revision of the store that the memory reflects. It changes with every write that a validation
@@ -261,6 +267,20 @@ func (r *Replica) Revision(ctx context.Context) (uint64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.revision, nil
+}
+
+// Changes validates the memory. It reads the store's log only if the memory has another revision than from.
+func (r *Replica) Changes(ctx context.Context, from uint64, limit int) ([]objects.Event, uint64, error) {
+	if _, err := r.AsOf(ctx, true); err != nil {
+		return nil, 0, err
+	}
+	r.mu.Lock()
+	rev := r.revision
+	r.mu.Unlock()
+	if rev == from {
+		return nil, from, nil
+	}
+	return r.cfg.Store.Changes(ctx, from, limit)
 }
 
 // Watch implements objects.Log, without the memory.

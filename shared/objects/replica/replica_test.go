@@ -72,6 +72,10 @@ func (s *countedStore) Watch(ctx context.Context, prefix string, from uint64, ea
 	return s.Store.Watch(ctx, prefix, from, each, progress)
 }
 
+func (s *countedStore) Changes(ctx context.Context, from uint64, limit int) ([]objects.Event, uint64, error) {
+	return objects.ChangesOf(ctx, s, from, limit)
+}
+
 // setup is a replica of a store in a directory.
 type setup struct {
 	*replica.Replica
@@ -400,6 +404,10 @@ func (s *lateStore) Revision(ctx context.Context) (uint64, error) {
 	rev, err := s.Store.Revision(ctx)
 	s.revision.wait()
 	return rev, err
+}
+
+func (s *lateStore) Changes(ctx context.Context, from uint64, limit int) ([]objects.Event, uint64, error) {
+	return objects.ChangesOf(ctx, s, from, limit)
 }
 
 func (s *lateStore) Get(ctx context.Context, key string) (objects.Object, error) {

@@ -27,10 +27,8 @@ func (s suite) independentWriters(t *testing.T) {
 	})
 	all := slices.Concat(revisions...)
 	slices.Sort(all)
-	for i, rev := range all {
-		if rev != uint64(i)+1 {
-			t.Fatalf("revisions %v: want each once, from 1 to %d", all, len(stores)*each)
-		}
+	if len(slices.Compact(slices.Clone(all))) != len(stores)*each {
+		t.Fatalf("revisions %v: want each once", all)
 	}
 	for i, r := range revisions {
 		if len(r) != each || !slices.IsSorted(r) {
@@ -87,20 +85,25 @@ func pages(t *testing.T, st objects.Store, prefix string, limit int) (keys []str
 }
 
 func (s suite) pages(t *testing.T) {
-	st := s.c.New(t)()
-	var want []string
+	st := s.open(t)
+	var (
+		want []string
+		made []objects.Object
+		last objects.Object
+	)
 	for i := range 23 {
 		want = append(want, fmt.Sprintf("things/%02d", i))
-		mustCreate(t, st, want[i], "v")
-		mustCreate(t, st, fmt.Sprintf("things2/%02d", i), "v")
+		made = append(made, mustCreate(t, st, want[i], "v"))
+		last = mustCreate(t, st, fmt.Sprintf("things2/%02d", i), "v")
 	}
 	for _, limit := range []int{0, 1, 5, 22, 23, 24, 1000} {
-		if got, rev := pages(t, st, "things/", limit); !slices.Equal(got, want) || rev != 46 {
-			t.Errorf("pages of %d: %v at revision %d, want %v at 46", limit, got, rev, want)
+		if got, rev := pages(t, st, "things/", limit); !slices.Equal(got, want) || rev < last.Revision {
+			t.Errorf("pages of %d: %v at revision %d, want %v at %d", limit, got, rev, want, last.Revision)
 		}
 	}
 	none, err := st.List(t.Context(), "nothing/", 0, "")
-	if err != nil || len(none.Objects) != 0 || none.Revision != 46 || none.Continue != "" || none.Remaining > 0 {
+	if err != nil || len(none.Objects) != 0 || none.Revision < last.Revision || none.Continue != "" ||
+		none.Remaining > 0 {
 		t.Errorf("list of nothing: %+v, %v", none, err)
 	}
 	first, err := st.List(t.Context(), "things/", 5, "")
@@ -111,7 +114,7 @@ func (s suite) pages(t *testing.T) {
 		t.Errorf("%d remain, want 18 or unknown", first.Remaining)
 	}
 	// The last object of a page may be deleted before the next page is read.
-	mustDelete(t, st, "things/04", 9)
+	mustDelete(t, st, "things/04", made[4].Revision)
 	second, err := st.List(t.Context(), "things/", 5, first.Continue)
 	if err != nil || len(second.Objects) != 5 || second.Objects[0].Key != "things/05" ||
 		second.Revision != first.Revision {

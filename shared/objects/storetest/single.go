@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,56 +12,59 @@ import (
 )
 
 func (s suite) oneObject(t *testing.T) {
-	st := s.c.New(t)()
-	wantRevision(t, st, 0)
+	st := s.open(t)
+	st.wantWrites(t, 0)
 	const key = "clusters/member1"
 	made := mustCreate(t, st, key, "one")
-	if got, want := show(made), `"clusters/member1"="one"(3) 1/1`; got != want {
+	if got, want := st.show(made), `"clusters/member1"="one"(3) 1/1`; got != want {
 		t.Errorf("created %s, want %s", got, want)
 	}
-	wantRevision(t, st, 1)
+	st.wantWrites(t, 1)
 	_, err := st.Create(t.Context(), key, []byte("again"))
 	storesuite.WantError(t, "create what exists", err, objects.ErrExists)
-	updated := mustUpdate(t, st, key, "two", 1)
-	if got, want := show(updated), `"clusters/member1"="two"(3) 1/2`; got != want {
+	updated := mustUpdate(t, st, key, "two", made.Revision)
+	if got, want := st.show(updated), `"clusters/member1"="two"(3) 1/2`; got != want {
 		t.Errorf("updated %s, want %s", got, want)
 	}
 	got, err := st.Get(t.Context(), key)
 	if err != nil || show(got) != show(updated) {
 		t.Errorf("get %s, %v; want %s", show(got), err, show(updated))
 	}
-	deleted := mustDelete(t, st, key, 2)
-	if got, want := show(deleted), `"clusters/member1"="two"(3) 1/3`; got != want {
+	deleted := mustDelete(t, st, key, updated.Revision)
+	if got, want := st.show(deleted), `"clusters/member1"="two"(3) 1/3`; got != want {
 		t.Errorf("deleted %s, want %s", got, want)
 	}
 	_, err = st.Get(t.Context(), key)
 	storesuite.WantError(t, "get what was deleted", err, objects.ErrNotFound)
-	if got, want := show(mustCreate(t, st, key, "three")), `"clusters/member1"="three"(5) 4/4`; got != want {
+	if got, want := st.show(mustCreate(t, st, key, "three")), `"clusters/member1"="three"(5) 4/4`; got != want {
 		t.Errorf("created again %s, want %s", got, want)
 	}
-	wantRevision(t, st, 4)
+	if !slices.IsSorted(st.writes) || len(slices.Compact(slices.Clone(st.writes))) != 4 || st.writes[0] <= st.start {
+		t.Errorf("writes have the revisions %v after %d, want increasing ones", st.writes, st.start)
+	}
+	st.wantWrites(t, 4)
 }
 
 func (s suite) conflicts(t *testing.T) {
-	st := s.c.New(t)()
-	mustCreate(t, st, "things/a", "1")
-	mustCreate(t, st, "things/b", "1")
-	mustUpdate(t, st, "things/a", "2", 1)
-	for _, rev := range []uint64{0, 1, 2, 4, 1 << 60} {
+	st := s.open(t)
+	first := mustCreate(t, st, "things/a", "1")
+	other := mustCreate(t, st, "things/b", "1")
+	current := mustUpdate(t, st, "things/a", "2", first.Revision)
+	for _, rev := range []uint64{0, first.Revision, other.Revision, current.Revision + 1, 1 << 60} {
 		_, err := st.Update(t.Context(), "things/a", []byte("x"), rev)
 		storesuite.WantError(t, fmt.Sprintf("update revision %d", rev), err, objects.ErrConflict)
 		_, err = st.Delete(t.Context(), "things/a", rev)
 		storesuite.WantError(t, fmt.Sprintf("delete revision %d", rev), err, objects.ErrConflict)
 	}
 	// Refused writes changed nothing.
-	wantRevision(t, st, 3)
-	mustDelete(t, st, "things/a", 3)
+	st.wantWrites(t, 3)
+	mustDelete(t, st, "things/a", current.Revision)
 	mustCreate(t, st, "things/a", "1")
-	_, err := st.Update(t.Context(), "things/a", []byte("x"), 3)
+	_, err := st.Update(t.Context(), "things/a", []byte("x"), current.Revision)
 	storesuite.WantError(t, "update a revision from before the deletion", err, objects.ErrConflict)
 	got, err := st.Get(t.Context(), "things/a")
-	if want := `"things/a"="1"(1) 5/5`; err != nil || show(got) != want {
-		t.Errorf("get %s, %v; want %s", show(got), err, want)
+	if want := `"things/a"="1"(1) 5/5`; err != nil || st.show(got) != want {
+		t.Errorf("get %s, %v; want %s", st.show(got), err, want)
 	}
 }
 
@@ -145,8 +149,8 @@ func (s suite) keys(t *testing.T) {
 }
 
 func (s suite) invalid(t *testing.T) {
-	st := s.c.New(t)()
-	mustCreate(t, st, "things/there", "v")
+	st := s.open(t)
+	there := mustCreate(t, st, "things/there", "v")
 	for _, prefix := range []string{"", "things", "/", "Things/", "things/\x00"} {
 		_, err := st.List(t.Context(), prefix, 0, "")
 		storesuite.WantError(t, fmt.Sprintf("list %q", prefix), err, objects.ErrInvalid)
@@ -159,7 +163,7 @@ func (s suite) invalid(t *testing.T) {
 	tooBig := make([]byte, objects.MaxValue+1)
 	_, err := st.Create(t.Context(), "things/new", tooBig)
 	storesuite.WantError(t, "create too big a value", err, objects.ErrInvalid)
-	_, err = st.Update(t.Context(), "things/there", tooBig, 1)
+	_, err = st.Update(t.Context(), "things/there", tooBig, there.Revision)
 	storesuite.WantError(t, "update with too big a value", err, objects.ErrInvalid)
-	wantRevision(t, st, 1)
+	st.wantWrites(t, 1)
 }

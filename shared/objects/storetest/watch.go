@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/objects"
@@ -33,18 +32,14 @@ func watchN(t *testing.T, st objects.Store, prefix string, from uint64, n int) [
 	return got
 }
 
-func showEvent(e objects.Event) string {
-	return fmt.Sprintf("%s %s before %.40q(%d)", e.Type, show(e.Object), e.Previous, len(e.Previous))
-}
-
 func (s suite) watch(t *testing.T) {
 	open := s.c.New(t)
-	st := open()
+	st := newHistory(t, open())
 	events := make(chan objects.Event)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { // watches the empty store, like another process
-		err := open().Watch(ctx, "", 0, func(e objects.Event) error { events <- e; return nil }, nil)
+		err := open().Watch(ctx, "", st.start, func(e objects.Event) error { events <- e; return nil }, nil)
 		storesuite.WantError(t, "an ended watch", err, context.Canceled)
 	})
 	big := strings.Repeat("B", objects.MaxValue)
@@ -63,7 +58,7 @@ func (s suite) watch(t *testing.T) {
 		`CREATED "things/a"="again"(5) 6/6 before ""(0)`,
 	}
 	for i, w := range want {
-		if got := showEvent(<-events); got != w {
+		if got := st.showEvent(<-events); got != w {
 			t.Errorf("event %d is %s, want %s", i+1, got, w)
 		}
 	}
@@ -71,20 +66,48 @@ func (s suite) watch(t *testing.T) {
 	wg.Wait()
 	// A later watch from any revision returns the same events.
 	for from := range len(want) {
-		for i, e := range watchN(t, open(), "", uint64(from), len(want)-from) {
-			if got := showEvent(e); got != want[from+i] {
+		for i, e := range watchN(t, open(), "", st.revision(from), len(want)-from) {
+			if got := st.showEvent(e); got != want[from+i] {
 				t.Errorf("from %d: event is %s, want %s", from, got, want[from+i])
 			}
 		}
 	}
 }
 
+func (s suite) changes(t *testing.T) {
+	open := s.c.New(t)
+	st := newHistory(t, open())
+	a := mustCreate(t, st, "things/a", "1")
+	mustUpdate(t, st, "things/a", "2", a.Revision)
+	b := mustCreate(t, st, "things/b", "1")
+	mustDelete(t, st, "things/b", b.Revision)
+	want := []string{"CREATED things/a", "UPDATED things/a", "CREATED things/b", "DELETED things/b"}
+	another := open()
+	for from := range want {
+		changes, to, err := another.Changes(t.Context(), st.revision(from), len(want))
+		var got []string
+		for _, e := range changes {
+			got = append(got, fmt.Sprintf("%s %s", e.Type, e.Object.Key))
+		}
+		if err != nil || !slices.Equal(got, want[from:]) {
+			t.Errorf("changes from %d: %v, %v; want %v", from, got, err, want[from:])
+		}
+		if changes, again, err := another.Changes(t.Context(), to, 1); err != nil || len(changes) != 0 || again < to {
+			t.Errorf("changes from the last revision %d: %v to %d, %v; want none", to, changes, again, err)
+		}
+		_, _, err = another.Changes(t.Context(), st.revision(from), len(want)-from-1)
+		storesuite.WantError(t, "too many changes", err, objects.ErrCompacted)
+	}
+	_, _, err := st.Changes(t.Context(), 1<<60, manyWrites)
+	storesuite.WantError(t, "changes from a revision of another store", err, objects.ErrCompacted)
+}
+
 func (s suite) watchPrefix(t *testing.T) {
 	open := s.c.New(t)
-	st := open()
+	st := newHistory(t, open())
 	mustCreate(t, st, "things/a", "1")
 	mustCreate(t, st, "thingsnot/b", "1")
-	mustCreate(t, st, "things/ab", "1")
+	from := mustCreate(t, st, "things/ab", "1").Revision
 	for prefix, want := range map[string][]string{
 		"things/":   {"things/a", "things/ab"},
 		"things/ab": {"things/ab"},
@@ -92,7 +115,7 @@ func (s suite) watchPrefix(t *testing.T) {
 		"":          {"things/a", "thingsnot/b", "things/ab"},
 	} {
 		var got []string
-		for _, e := range watchN(t, st, prefix, 0, len(want)) {
+		for _, e := range watchN(t, st, prefix, st.start, len(want)) {
 			got = append(got, e.Object.Key)
 		}
 		if !slices.Equal(got, want) {
@@ -102,27 +125,32 @@ func (s suite) watchPrefix(t *testing.T) {
 	// Progress is reported without events, too, and is never ahead of the events.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var last, seen atomic.Uint64
 	another := open()
-	err := st.Watch(ctx, "nothing/", 3, func(e objects.Event) error {
-		seen.Store(e.Object.Revision)
+	create := func(key string) uint64 {
+		o, err := another.Create(ctx, key, nil)
+		if err != nil {
+			t.Error(err)
+			cancel()
+		}
+		return o.Revision
+	}
+	var last, seen, unwatched, watched uint64
+	err := st.Watch(ctx, "nothing/", from, func(e objects.Event) error {
+		seen = e.Object.Revision
 		return nil
 	}, func(rev uint64) {
-		if rev < last.Load() {
-			t.Errorf("progress went back from %d to %d", last.Load(), rev)
+		if rev < last || rev < from {
+			t.Errorf("progress went back from %d to %d", max(last, from), rev)
 		}
-		switch last.Store(rev); rev {
-		case 3:
-			if _, err := another.Create(ctx, "things/c", nil); err != nil {
-				t.Error(err)
-			}
-		case 4:
-			if _, err := another.Create(ctx, "nothing/d", nil); err != nil {
-				t.Error(err)
-			}
-		case 5:
-			if seen.Load() != 5 {
-				t.Error("progress to 5, whose event did not come yet")
+		last = rev
+		switch {
+		case unwatched == 0:
+			unwatched = create("things/c")
+		case watched == 0 && rev >= unwatched:
+			watched = create("nothing/d")
+		case watched != 0 && rev >= watched:
+			if seen != watched {
+				t.Errorf("progress to %d, but the event of %d did not come yet", rev, watched)
 			}
 			cancel()
 		}
@@ -131,17 +159,17 @@ func (s suite) watchPrefix(t *testing.T) {
 }
 
 func (s suite) watchEnds(t *testing.T) {
-	st := s.c.New(t)()
+	st := s.open(t)
 	mustCreate(t, st, "things/a", "1")
 	mustCreate(t, st, "things/b", "1")
 	calls := 0
-	err := st.Watch(t.Context(), "", 0, func(objects.Event) error { calls++; return errEnough }, nil)
+	err := st.Watch(t.Context(), "", st.start, func(objects.Event) error { calls++; return errEnough }, nil)
 	if !errors.Is(err, errEnough) || calls != 1 {
 		t.Errorf("watch: %v after %d events, want the callback's error after one", err, calls)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	calls = 0
-	err = st.Watch(ctx, "", 0, func(objects.Event) error { calls++; cancel(); return nil }, nil)
+	err = st.Watch(ctx, "", st.start, func(objects.Event) error { calls++; cancel(); return nil }, nil)
 	if !errors.Is(err, context.Canceled) || calls != 1 {
 		t.Errorf("watch: %v after %d events, want the context's end after one", err, calls)
 	}
@@ -149,23 +177,28 @@ func (s suite) watchEnds(t *testing.T) {
 
 func (s suite) watchHasNoGap(t *testing.T) {
 	stores := s.c.Open(t)
-	const each = 4
+	const each, end = 4, "other/end"
+	start := newHistory(t, stores[0]).start
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var wg sync.WaitGroup
 	for w := range 3 {
 		wg.Go(func() {
-			next := uint64(1)
-			err := stores[w].Watch(ctx, "", 0, func(e objects.Event) error {
-				if e.Object.Revision != next {
-					return fmt.Errorf("revision %d comes after %d", e.Object.Revision, next-1)
+			last, n := start, 0
+			err := stores[w].Watch(ctx, "", start, func(e objects.Event) error {
+				if e.Object.Revision <= last {
+					return fmt.Errorf("revision %d comes after %d", e.Object.Revision, last)
 				}
-				if next++; next > uint64(len(stores)*each*3) {
+				last = e.Object.Revision
+				if n++; e.Object.Key == end {
 					return errEnough
 				}
 				return nil
 			}, nil)
 			storesuite.WantError(t, "watch", err, errEnough)
+			if want := len(stores)*each*3 + 1; n != want {
+				t.Errorf("a watch got %d events, want %d", n, want)
+			}
 		})
 	}
 	storesuite.Race(t, stores, nil, func(i int, st objects.Store) error {
@@ -184,9 +217,7 @@ func (s suite) watchHasNoGap(t *testing.T) {
 		}
 		return nil
 	})
-	if t.Failed() {
-		cancel() // the watches would wait for missing writes
-	}
+	mustCreate(t, stores[0], end, "")
 	wg.Wait()
 }
 
@@ -275,42 +306,46 @@ func (s suite) listAndWatch(t *testing.T) {
 
 func (s suite) compaction(t *testing.T) {
 	open := s.c.New(t)
-	st := open()
+	st := newHistory(t, open())
 	o := mustCreate(t, st, "things/a", "0")
 	mustCreate(t, st, "things/b", "0")
 	for i := 1; i <= 8; i++ {
 		o = mustUpdate(t, st, "things/a", fmt.Sprint(i), o.Revision)
 	}
-	s.c.Compact(t, st, 6)
-	for name, st := range map[string]objects.Store{"the same store": st, "another": open()} {
-		for _, from := range []uint64{0, 1, 5} {
-			err := st.Watch(t.Context(), "", from, func(objects.Event) error { return errEnough }, nil)
+	s.c.Compact(t, st.Store, st.revision(6))
+	for name, opened := range map[string]objects.Store{"the same store": st, "another": open()} {
+		for _, from := range []int{0, 1, 5} {
+			err := opened.Watch(t.Context(), "", st.revision(from), func(objects.Event) error { return errEnough }, nil)
 			storesuite.WantError(t, fmt.Sprintf("%s: watch from %d", name, from), err, objects.ErrCompacted)
+			_, _, err = opened.Changes(t.Context(), st.revision(from), manyWrites)
+			storesuite.WantError(t, fmt.Sprintf("%s: changes from %d", name, from), err, objects.ErrCompacted)
 		}
 		// A revision that this store never had comes from before it was restored, or from another store.
-		err := st.Watch(t.Context(), "", 11, func(objects.Event) error { return errEnough }, nil)
-		storesuite.WantError(t, name+": watch from 11", err, objects.ErrCompacted)
-		events := watchN(t, st, "", 6, 4)
-		if got, want := showEvent(events[0]), `UPDATED "things/a"="5"(1) 1/7 before "4"(1)`; got != want {
+		err := opened.Watch(t.Context(), "", 1<<60, func(objects.Event) error { return errEnough }, nil)
+		storesuite.WantError(t, name+": watch from a later revision", err, objects.ErrCompacted)
+		events := watchN(t, opened, "", st.revision(6), 4)
+		if got, want := st.showEvent(events[0]), `UPDATED "things/a"="5"(1) 1/7 before "4"(1)`; got != want {
 			t.Errorf("%s: first event after the compaction %s, want %s", name, got, want)
 		}
-		if got, rev := pages(t, st, "things/", 0); len(got) != 2 || rev != 10 {
+		if got, rev := pages(t, opened, "things/", 0); len(got) != 2 || rev < st.revision(10) {
 			t.Errorf("%s: list %v at revision %d", name, got, rev)
 		}
 	}
 	// A running watch continues.
-	err := st.Watch(t.Context(), "", 10, func(e objects.Event) error {
-		if e.Object.Revision == 12 {
+	updates := 0
+	err := st.Watch(t.Context(), "", st.revision(10), func(e objects.Event) error {
+		if string(e.Object.Value) == "next 2" {
 			return errEnough
 		}
 		return nil
 	}, func(rev uint64) {
-		if rev < 12 {
-			s.c.Compact(t, st, rev)
-			o = mustUpdate(t, st, "things/a", "next", o.Revision)
+		if rev >= o.Revision && updates < 2 {
+			updates++
+			s.c.Compact(t, st.Store, rev)
+			o = mustUpdate(t, st, "things/a", fmt.Sprintf("next %d", updates), o.Revision)
 		}
 	})
 	storesuite.WantError(t, "watch under way", err, errEnough)
 	mustDelete(t, st, "things/a", o.Revision)
-	wantRevision(t, open(), 13)
+	wantWrites(t, open(), st.revision(12), 1)
 }

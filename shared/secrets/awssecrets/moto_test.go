@@ -59,10 +59,9 @@ func TestStore(t *testing.T) {
 			f.Deny()
 			return s
 		},
-		Throttled: func(t *testing.T, n int) secrets.Store {
-			f, s := startMoto(t)
-			f.Throttle(n)
-			return s
+		Throttled: func(t *testing.T) (secrets.Store, func(int)) {
+			f, open := front(t)
+			return open(), f.Throttle
 		},
 	})
 }
