@@ -4,11 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"github.com/clusterpass/clusterpass/shared/access"
+	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	clusterpassv1alpha1 "github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	searchv1alpha1 "github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/objects"
@@ -17,13 +18,30 @@ import (
 // DefaultRegistry is the name of the ResourceRegistry in a new store. It covers all kinds of all clusters.
 const DefaultRegistry = "default"
 
+// decidedKey is the key of an object that exists once it was decided whether a store gets the DefaultRegistry.
+const decidedKey = "installation/default-registry"
+
 // CreateDefaultRegistry creates DefaultRegistry in a new object store, so that the fleet shows something at once. A
-// store is new until something other than the gateway's own keys is written. Other stores do not change. A gateway with
-// a control-plane cluster must not call it.
+// store is new if it has nothing but the gateway's own keys. The decision is made once for each store, so that a
+// deleted registry does not return. A gateway with a control-plane cluster must not call it.
 func CreateDefaultRegistry(ctx context.Context, store objects.Store) error {
-	if isNew, err := isNew(ctx, store); err != nil || !isNew {
+	if _, err := store.Get(ctx, decidedKey); !errors.Is(err, objects.ErrNotFound) {
 		return err
 	}
+	isNew, err := isNew(ctx, store)
+	if err == nil && isNew {
+		err = createRegistry(ctx, store)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err = store.Create(ctx, decidedKey, nil); errors.Is(err, objects.ErrExists) {
+		return nil // another program started at once
+	}
+	return err
+}
+
+func createRegistry(ctx context.Context, store objects.Store) error {
 	r := searchv1alpha1.ResourceRegistry{
 		TypeMeta: metav1.TypeMeta{APIVersion: searchv1alpha1.APIVersion, Kind: searchv1alpha1.Kind},
 		ObjectMeta: metav1.ObjectMeta{
@@ -43,26 +61,18 @@ func CreateDefaultRegistry(ctx context.Context, store objects.Store) error {
 	return err
 }
 
-// isNew reports whether all writes so far are the gateway's own: the keys that it publishes, and the installation's ID.
-// Each write has its own revision, also a deletion. So a store whose revisions are not all known has, or had, other
-// objects. Of an object, the creation and the last write are known. A store with keys that changed more often is not
-// new.
+// userPrefixes are the prefixes of everything that users and administrators write.
+var userPrefixes = []string{
+	clusterv1alpha1.Prefix, searchv1alpha1.Prefix, access.RolePrefix, access.BindingPrefix,
+	clusterpassv1alpha1.PassPrefix, clusterpassv1alpha1.RevocationPrefix, clusterpassv1alpha1.AgentPrefix,
+}
+
 func isNew(ctx context.Context, store objects.Store) (bool, error) {
-	writes, err := store.Revision(ctx)
-	if err != nil {
-		return false, err
-	}
-	known := map[uint64]bool{}
-	for _, prefix := range []string{clusterpassv1alpha1.KeyPrefix, clusterpassv1alpha1.InstallationKey} {
-		page, err := store.List(ctx, prefix, 0, "")
-		if err != nil {
+	for _, prefix := range userPrefixes {
+		page, err := store.List(ctx, prefix, 1, "")
+		if err != nil || len(page.Objects) > 0 {
 			return false, err
 		}
-		for _, o := range page.Objects {
-			known[o.Created], known[o.Revision] = true, true
-		}
 	}
-	// A gateway that starts at the same time may have published keys since.
-	maps.DeleteFunc(known, func(revision uint64, _ bool) bool { return revision > writes })
-	return uint64(len(known)) == writes, nil
+	return true, nil
 }
