@@ -15,6 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/registration"
 	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/shared/stores/kubernetes"
 	"github.com/clusterpass/clusterpass/shared/version"
 )
 
@@ -34,14 +35,17 @@ func root() *cobra.Command {
 The commands for administrators write into the installation's stores, at the location in --store or CLUSTERPASS_STORE:
   dir:PATH     directories on this machine, as used by "make up" (default: the user's data directory)
   aws:PREFIX   AWS Secrets Manager and DynamoDB; the environment of the AWS SDK defines region and credentials.
-               With aws:PREFIX,key=KEY, a key in AWS KMS (alias, ID or ARN) encrypts new secrets.`,
+               With aws:PREFIX,key=KEY, a key in AWS KMS (alias, ID or ARN) encrypts new secrets.
+  kubernetes:NAMESPACE
+               Secrets and custom resources in a hub cluster; the current context of KUBECONFIG defines the cluster.
+               Options: ,context=CONTEXT and ,kubeconfig=FILE`,
 		SilenceUsage: true, SilenceErrors: true,
 		Version: version.Get().String(),
 	}
 	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	cmd.PersistentFlags().StringVar(&a.store, "store", os.Getenv("CLUSTERPASS_STORE"),
-		"location of the installation's stores: dir:PATH, or aws:PREFIX, optionally with ,key= and the key in AWS KMS that "+
-			"encrypts new secrets")
+		"location of the installation's stores: dir:PATH, aws:PREFIX or kubernetes:NAMESPACE, with options after a "+
+			"comma")
 	cmd.PersistentFlags().BoolVar(&a.allowLoopback, "allow-loopback", os.Getenv("CLUSTERPASS_ALLOW_LOOPBACK") == "true",
 		"allow clusters with loopback addresses, as in the gateway's configuration; always allowed with dir:PATH")
 	cmd.PersistentFlags().StringVar(&a.passKMSKey, "pass-kms-key", os.Getenv("CLUSTERPASS_PASS_KMS_KEY"),
@@ -92,10 +96,12 @@ func (a *app) init() *cobra.Command {
 	var clientCA, controlPlane string
 	cmd := &cobra.Command{
 		Use: "init", Short: "Initialize the stores, if necessary", Args: cobra.NoArgs,
-		Long: `Initialize the stores, if necessary. For aws:PREFIX this creates the table PREFIX-objects. In a new store it
-creates the ResourceRegistry "default", with which the fleet has all kinds of all clusters. A store is new until a
-cluster, a role or anything else is written beside the gateway's keys. In every store it publishes the keys that verify
-passes. The control function, the bridge and the local program also publish the keys when they start.`,
+		Long: `Initialize the stores, if necessary. For aws:PREFIX this creates the table PREFIX-objects. For
+kubernetes:NAMESPACE it creates the namespace and the CustomResourceDefinition records.store.clusterpass.io, which only
+an administrator of the hub may do. In a new store it creates the ResourceRegistry "default", with which the fleet has
+all kinds of all clusters. A store is new while it has no clusters, roles, passes or registries. In every store it
+publishes the keys that verify passes. The control function, the bridge and the local program also publish the keys when
+they start.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			st, addr, err := a.openStores(cmd.Context())
 			if err != nil {
@@ -103,6 +109,11 @@ passes. The control function, the bridge and the local program also publish the 
 			}
 			if t, ok := st.Objects.(interface{ EnsureTable(context.Context) error }); ok {
 				if err := t.EnsureTable(cmd.Context()); err != nil {
+					return err
+				}
+			}
+			if st.Hub != nil {
+				if err := kubernetes.Install(cmd.Context(), st.Hub); err != nil {
 					return err
 				}
 			}
@@ -141,7 +152,7 @@ passes. The control function, the bridge and the local program also publish the 
 
 func (a *app) openStores(ctx context.Context) (st *stores.Stores, addr stores.Address, err error) {
 	if addr, err = a.address(); err == nil {
-		st, err = stores.Open(ctx, addr)
+		st, err = stores.Open(ctx, addr, kubernetes.Opener())
 	}
 	return st, addr, err
 }

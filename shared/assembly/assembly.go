@@ -18,6 +18,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/hub"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/objects/replica"
@@ -42,7 +43,7 @@ func (s Shared) NewLog(w io.Writer) *slog.Logger {
 // Env is the configuration that every program with a gateway shares. Programs embed it.
 type Env struct {
 	Shared
-	Store         stores.Address `envconfig:"CLUSTERPASS_STORE" required:"true" desc:"Location of the stores for credentials and objects: dir:PATH or aws:PREFIX." example:"dir:/var/lib/clusterpass"`
+	Store         stores.Address `envconfig:"CLUSTERPASS_STORE" required:"true" desc:"Location of the stores for credentials and objects: dir:PATH, aws:PREFIX or, except in functions, kubernetes:NAMESPACE." example:"dir:/var/lib/clusterpass"`
 	ClientCA      Certificates   `envconfig:"CLUSTERPASS_CLIENT_CA" required:"true" desc:"CA that signs client certificates: PEM, also in base64, or the path of a PEM file." example:"/etc/clusterpass/client-ca.pem"`
 	URL           config.URL     `envconfig:"CLUSTERPASS_URL" desc:"URL of the gateway for clients, without a path. It is the audience of token passes, which are not available without it." example:"https://gateway.example.com"`
 	AllowLoopback bool           `envconfig:"CLUSTERPASS_ALLOW_LOOPBACK" default:"false" desc:"Allow member clusters with loopback addresses. Only for a gateway on a personal machine." example:"true"`
@@ -60,15 +61,18 @@ type Parts struct {
 	Verifier  *passes.Verifier
 	Access    *access.Authorizer
 	Plugins   cluster.Plugins // only of the local program
+
+	guard *hub.Guard // of the stores in a hub cluster; otherwise nil
 }
 
 // maxRevisionAge is how long one read of the revision validates what a process has read of a remote store. It is less
 // than each age that the caches allow.
 const maxRevisionAge = 2500 * time.Millisecond
 
-// Open opens the stores of env. The log goes to logTo as JSON, and to standard error if logTo is nil.
-func Open(ctx context.Context, env Env, logTo io.Writer) (*Parts, error) {
-	st, err := stores.Open(ctx, env.Store)
+// Open opens the stores of env, also those of others. The log goes to logTo as JSON, and to standard error if logTo is
+// nil.
+func Open(ctx context.Context, env Env, logTo io.Writer, others ...stores.Opener) (*Parts, error) {
+	st, err := stores.Open(ctx, env.Store, others...)
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +86,9 @@ func Open(ctx context.Context, env Env, logTo io.Writer) (*Parts, error) {
 	}
 	if env.Store.Kind == "dir" {
 		p.Freshness, p.Objects = cluster.Local, st.Objects // reading a directory costs nothing
+	}
+	if st.Hub != nil {
+		p.guard = hub.NewGuard(st.Hub)
 	}
 	p.Verifier = p.NewVerifier()
 	p.Access = access.NewAuthorizer(access.Config{Store: p.Objects, Log: p.Log})
@@ -128,6 +135,7 @@ func (p *Parts) DialPolicy(t cluster.Tunnel) cluster.DialPolicy {
 		AllowLoopback: p.Env.AllowLoopback,
 		Refuse:        cluster.RuntimeAPI(os.Getenv("AWS_LAMBDA_RUNTIME_API")),
 		Tunnel:        t,
+		Stores:        p.guard,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/hub"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -22,6 +23,8 @@ type DialPolicy struct {
 	Refuse []netip.AddrPort
 	// Tunnel connects to members of mode Pull. nil means that they cannot be reached.
 	Tunnel Tunnel
+	// Stores refuses requests to the gateway's stores, if they are in a cluster. Optional.
+	Stores *hub.Guard
 }
 
 // Tunnel reaches private clusters through the bridge.

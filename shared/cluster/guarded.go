@@ -24,6 +24,7 @@ type guardedTransport struct {
 	cluster, host string
 	breaker       *limits.Breaker
 	failure       *atomic.Pointer[status.Error] // the last Failure that the breaker counted; nil before the first
+	stores        *storeGuard                   // nil if the gateway's stores are in no cluster
 	next          http.RoundTripper
 }
 
@@ -33,6 +34,16 @@ func (t *guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		t.breaker.Probe(t.outcome(r.Context(), err))
 		return resp, err
 	}
+	if err := t.stores.check(r, t.send); err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, err
+	}
+	return t.send(r)
+}
+
+func (t *guardedTransport) send(r *http.Request) (*http.Response, error) {
 	done, retryAfter := t.breaker.Allow()
 	if done == nil {
 		if r.Body != nil {

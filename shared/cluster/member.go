@@ -111,8 +111,14 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 		}
 	}
 	failure := &atomic.Pointer[status.Error]{}
+	var stores *storeGuard
+	if policy.Stores != nil {
+		stores = &storeGuard{guard: policy.Stores, cluster: c.Name, server: kc.Server}
+	}
 	guard := func(next http.RoundTripper) http.RoundTripper {
-		return &guardedTransport{cluster: c.Name, host: kc.Server.Host, breaker: breaker, failure: failure, next: next}
+		return &guardedTransport{
+			cluster: c.Name, host: kc.Server.Host, breaker: breaker, failure: failure, stores: stores, next: next,
+		}
 	}
 	return &Member{
 		Cluster: c, Server: kc.Server, Credential: kc.Credential, REST: guard(pools[0]), Streams: guard(pools[1]),

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/awsclient"
+	"github.com/clusterpass/clusterpass/shared/hub"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
 	"github.com/clusterpass/clusterpass/shared/objects/dynamo"
@@ -19,9 +20,20 @@ import (
 	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
 )
 
-// Address is the location of an installation's stores: dir:PATH, aws:PREFIX or aws:PREFIX,key=KEY. KEY is the alias, ID
-// or ARN of the KMS key for new secrets, by default the AWS managed key.
-type Address struct{ Kind, Where, Key string }
+// Kubernetes is the Kind of an Address in a hub cluster.
+const Kubernetes = "kubernetes"
+
+// Address is the location of an installation's stores: dir:PATH, aws:PREFIX or kubernetes:NAMESPACE. The others may
+// have options after a comma.
+type Address struct {
+	Kind, Where string
+	// Key is the option key of aws: the alias, ID or ARN of the KMS key for new secrets. Empty means the AWS managed key.
+	Key string
+	// Kubeconfig and Context are the options kubeconfig and context of kubernetes: a file, and one of its contexts. If
+	// both are empty, the stores use the service account of the gateway's own pod. Outside of a pod, they use
+	// KUBECONFIG.
+	Kubeconfig, Context string
+}
 
 // Decode implements envconfig.Decoder.
 func (a *Address) Decode(v string) error {
@@ -30,16 +42,29 @@ func (a *Address) Decode(v string) error {
 		return errors.New("want a kind and a location, separated by a colon")
 	}
 	*a = Address{Kind: kind, Where: where}
-	if kind != "aws" {
+	if kind != "aws" && kind != Kubernetes {
 		return nil // a path may contain any character
 	}
-	var option string
-	if a.Where, option, ok = strings.Cut(where, ","); ok {
-		if a.Key, ok = strings.CutPrefix(option, "key="); !ok || a.Key == "" {
-			return errors.New("want key= and a KMS key after the comma, such as aws:clusterpass,key=alias/clusterpass")
+	parts := strings.Split(where, ",")
+	a.Where = parts[0]
+	for _, part := range parts[1:] {
+		name, value, _ := strings.Cut(part, "=")
+		option := a.option(name)
+		if option == nil || *option != "" || value == "" {
+			return fmt.Errorf("option %q: want %s", part, map[string]string{
+				"aws":      "key= and a KMS key, such as aws:clusterpass,key=alias/clusterpass",
+				Kubernetes: "kubeconfig= or context=, such as kubernetes:clusterpass,context=hub",
+			}[kind])
 		}
+		*option = value
 	}
 	return nil
+}
+
+func (a *Address) option(name string) *string {
+	return map[string]*string{
+		"aws key": &a.Key, Kubernetes + " kubeconfig": &a.Kubeconfig, Kubernetes + " context": &a.Context,
+	}[a.Kind+" "+name]
 }
 
 // Default returns the address for a single user on one machine: the directory clusterpass in the user's data directory.
@@ -58,8 +83,10 @@ func Default() (Address, error) {
 // String returns the form that Decode parses.
 func (a Address) String() string {
 	s := a.Kind + ":" + a.Where
-	if a.Key != "" {
-		s += ",key=" + a.Key
+	for _, option := range [][2]string{{"key", a.Key}, {"kubeconfig", a.Kubeconfig}, {"context", a.Context}} {
+		if option[1] != "" {
+			s += "," + option[0] + "=" + option[1]
+		}
 	}
 	return s
 }
@@ -68,6 +95,14 @@ func (a Address) String() string {
 type Stores struct {
 	Secrets secrets.Store
 	Objects objects.Store
+	// Hub is the client of the hub cluster of the stores, or nil.
+	Hub *hub.Client
+}
+
+// Opener opens the stores of one more Kind, for programs that link it.
+type Opener struct {
+	Kind string
+	Open func(ctx context.Context, a Address) (*Stores, error)
 }
 
 // prefixRE matches prefixes that are valid in the names of secrets and of a table.
@@ -76,8 +111,13 @@ var prefixRE = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
 const maxPrefix = 32
 
 // Open opens the stores at a: the directories PATH/secrets and PATH/objects, or the secrets PREFIX/* and the DynamoDB
-// table PREFIX-objects. The AWS SDK reads its standard environment.
-func Open(ctx context.Context, a Address) (*Stores, error) {
+// table PREFIX-objects, or those of another Opener. The AWS SDK reads its standard environment.
+func Open(ctx context.Context, a Address, others ...Opener) (*Stores, error) {
+	for _, o := range others {
+		if o.Kind == a.Kind {
+			return o.Open(ctx, a)
+		}
+	}
 	switch a.Kind {
 	case "aws":
 		if len(a.Where) > maxPrefix || !prefixRE.MatchString(a.Where) {
@@ -97,7 +137,7 @@ func Open(ctx context.Context, a Address) (*Stores, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Stores{sec, obj}, nil
+		return &Stores{Secrets: sec, Objects: obj}, nil
 	case "dir":
 		sec, err := secretsdir.Open(filepath.Join(a.Where, "secrets"))
 		if err != nil {
@@ -107,8 +147,10 @@ func Open(ctx context.Context, a Address) (*Stores, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Stores{sec, obj}, nil
+		return &Stores{Secrets: sec, Objects: obj}, nil
+	case Kubernetes:
+		return nil, fmt.Errorf("store %q: this program cannot use it; use dir:PATH or aws:PREFIX, or run the bridge", a)
 	default:
-		return nil, fmt.Errorf("store %q: there is no kind %q; use dir:PATH or aws:PREFIX", a, a.Kind)
+		return nil, fmt.Errorf("store %q: there is no kind %q; use dir:PATH, aws:PREFIX or kubernetes:NAMESPACE", a, a.Kind)
 	}
 }

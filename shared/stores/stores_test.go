@@ -8,7 +8,10 @@ import (
 func TestAddress(t *testing.T) {
 	for v, want := range map[string]Address{
 		"dir:/var/lib/a,key=b:c": {Kind: "dir", Where: "/var/lib/a,key=b:c"},
-		"aws:clusterpass":        {Kind: "aws", Where: "clusterpass"},
+		"kubernetes:clusterpass,kubeconfig=/etc/hub,context=hub": {
+			Kind: "kubernetes", Where: "clusterpass", Kubeconfig: "/etc/hub", Context: "hub",
+		},
+		"aws:clusterpass": {Kind: "aws", Where: "clusterpass"},
 		"aws:clusterpass,key=arn:aws:kms:eu-west-1:111122223333:key/1": {
 			Kind: "aws", Where: "clusterpass", Key: "arn:aws:kms:eu-west-1:111122223333:key/1",
 		},
@@ -18,7 +21,10 @@ func TestAddress(t *testing.T) {
 			t.Errorf("%s: %+v, %s, %v", v, a, a, err)
 		}
 	}
-	for _, v := range []string{"", "aws", "aws:", ":a", "aws:a,b", "aws:a,key="} {
+	for _, v := range []string{
+		"", "aws", "aws:", ":a", "aws:a,b", "aws:a,key=", "aws:a,context=b", "kubernetes:a,key=b",
+		"kubernetes:a,context=b,context=c",
+	} {
 		var a Address
 		if err := a.Decode(v); err == nil {
 			t.Errorf("%q is taken for %+v", v, a)

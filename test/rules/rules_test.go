@@ -56,10 +56,10 @@ var folderImports = map[string][]string{
 // sharedLayers are the packages of shared from top to bottom: each may import only those after it. Nested packages have
 // the layer of their parent.
 var sharedLayers = []string{
-	"assembly", "control", "gatewaytest", "gateway", "registration", "backup", "stores", "health", "fleet", "forward", "lambdahttp",
-	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki", "objects", "secrets",
-	"limits", "route", "status", "awsclient", "cache", "config", "filelock", "heap", "version", "leaktest", "pipetest",
-	"alloctest", "storesuite", "metrictest", "waittest", "api",
+	"assembly", "control", "gatewaytest", "gateway", "registration", "backup", "stores", "health", "fleet", "forward",
+	"lambdahttp", "cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki", "objects",
+	"secrets", "hub", "limits", "route", "status", "awsclient", "cache", "config", "filelock", "heap", "version",
+	"leaktest", "pipetest", "alloctest", "storesuite", "metrictest", "waittest", "api",
 }
 
 // fleetLayers are the packages below shared/fleet from top to bottom. Each may import only those after it.
@@ -191,6 +191,7 @@ func TestOnlyLocalProgramRunsPlugins(t *testing.T) {
 	const runner = module + "infra/local/plugin"
 	clients := map[string]string{ // packages that import client-go's clients, with the reason
 		module + "shared/control":                "an empty configuration of the library API server",
+		module + "shared/stores/kubernetes":      "the operator's own kubeconfig for the stores, and the own pod",
 		module + "websocket-bridge/agent/server": "the service account of the agent's own pod",
 	}
 	for _, p := range list(t, "./shared/...", "./functions/...", "./websocket-bridge/...") {

@@ -17,6 +17,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/stores/kubernetes"
 )
 
 // Run serves until ctx ends, and then drains. It logs to logTo, or to standard error if logTo is nil.
@@ -27,7 +28,7 @@ func Run(ctx context.Context, cfg *Config, logTo io.Writer) (err error) {
 	}
 	cfg.Source = cmp.Or(cfg.Source, limits.ForwardedSource) // a load balancer connects to LISTEN
 	b := New(cfg.Limits)
-	parts, err := assembly.Open(ctx, cfg.Env, logTo)
+	parts, err := assembly.Open(ctx, cfg.Env, logTo, kubernetes.Opener())
 	if err != nil {
 		return err
 	}

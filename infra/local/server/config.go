@@ -93,8 +93,8 @@ func (c *Config) Validate() error {
 		return &config.Error{Variable: "CLUSTERPASS_DATA", Problem: err.Error(), Example: "/var/lib/clusterpass"}
 	}
 	c.Data = abs
-	if c.Functions == Process && c.Store.Kind == "aws" { // a Lambda function has credentials of its own; these have none
-		const problem = "functions in processes of their own cannot reach the AWS stores of CLUSTERPASS_STORE"
+	if c.Functions == Process && c.Store.Kind != "dir" && c.Store.Kind != "" { // these functions have no credentials
+		const problem = "functions in processes of their own can use only directories as CLUSTERPASS_STORE"
 		return &config.Error{Variable: "CLUSTERPASS_FUNCTIONS", Problem: problem, Example: "inline"}
 	}
 	if c.Functions == Process && c.PassKMSKey != "" {

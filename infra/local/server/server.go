@@ -23,6 +23,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/shared/stores/kubernetes"
 	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
@@ -51,7 +52,7 @@ func Run(ctx context.Context, cfg *Config, out Output, ready func()) error {
 	hosts := cfg.serverNames()
 	_, port, _ := net.SplitHostPort(ln.Addr().String()) // cannot fail
 	url := "https://" + net.JoinHostPort(hosts[0], port)
-	parts, err := assembly.Open(ctx, cfg.env(ca, url), out.Log)
+	parts, err := assembly.Open(ctx, cfg.env(ca, url), out.Log, kubernetes.Opener())
 	if err != nil {
 		return &config.Error{Variable: "CLUSTERPASS_STORE", Problem: err.Error(), Example: "dir:/var/lib/clusterpass"}
 	}
