@@ -1,5 +1,5 @@
-// Package pki creates and stores a server CA, a client CA and their certificates for a gateway on one machine. Key
-// files have mode 0600 in a directory with mode 0700.
+// Package pki creates a server CA, a client CA and their certificates, in memory or in files. Key files have mode 0600
+// in a directory with mode 0700.
 package pki
 
 import (
@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
@@ -52,18 +53,31 @@ func LoadCA(dir, name string) (*CA, error) {
 		return nil, err
 	}
 	if pair == nil {
-		now := time.Now()
-		tmpl := &x509.Certificate{
-			Subject:   pkix.Name{CommonName: "clusterpass " + name},
-			NotBefore: now.Add(-time.Minute), NotAfter: now.Add(caLife),
-			IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
-			KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-		}
-		if pair, err = create(dir, name, tmpl, nil); err != nil {
+		if pair, err = create(dir, name, authority(name), nil); err != nil {
 			return nil, err
 		}
 	}
 	return &CA{pair.Leaf, pair.PrivateKey.(crypto.Signer)}, nil
+}
+
+// NewCA creates a CA. It is not stored.
+func NewCA(name string) (*CA, error) {
+	der, key, err := sign(authority(name), nil)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := x509.ParseCertificate(der)
+	return &CA{cert, key}, err
+}
+
+func authority(name string) *x509.Certificate {
+	now := time.Now()
+	return &x509.Certificate{
+		Subject:   pkix.Name{CommonName: "clusterpass " + name},
+		NotBefore: now.Add(-time.Minute), NotAfter: now.Add(caLife),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
 }
 
 // ParseCA parses the certificate and key of a CA in PEM. It returns an error if the CA has expired.
@@ -105,6 +119,36 @@ func (c *CA) Server(dir, name string, hosts []string) (*tls.Certificate, error) 
 	if pair != nil && covers(pair.Leaf, hosts) && pair.Leaf.CheckSignatureFrom(c.Cert) == nil {
 		return pair, nil
 	}
+	return create(dir, name, server(hosts), c)
+}
+
+// Serve returns a function for tls.Config.GetCertificate. It returns certificates of a server with the given host names
+// and addresses, which it creates and renews in memory. It is safe for concurrent use.
+func (c *CA) Serve(hosts []string) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	var (
+		mu      sync.Mutex
+		current *tls.Certificate
+	)
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if current != nil && time.Now().Add(renewal).Before(current.Leaf.NotAfter) {
+			return current, nil
+		}
+		der, key, err := sign(server(hosts), c)
+		if err != nil {
+			return nil, err
+		}
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		current = &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: cert}
+		return current, nil
+	}
+}
+
+func server(hosts []string) *x509.Certificate {
 	tmpl := leaf(pkix.Name{CommonName: hosts[0]}, x509.ExtKeyUsageServerAuth)
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
@@ -113,7 +157,7 @@ func (c *CA) Server(dir, name string, hosts []string) (*tls.Certificate, error) 
 			tmpl.DNSNames = append(tmpl.DNSNames, h)
 		}
 	}
-	return create(dir, name, tmpl, c)
+	return tmpl
 }
 
 func covers(cert *x509.Certificate, hosts []string) bool {
@@ -177,11 +221,17 @@ func sign(tmpl *x509.Certificate, ca *CA) (der []byte, key *ecdsa.PrivateKey, er
 	return der, key, err
 }
 
+// PEM returns the leaf and the key of a certificate in PEM.
+func PEM(pair *tls.Certificate) (cert, key []byte, err error) {
+	key, err = keyPEM(pair.PrivateKey)
+	return certPEM(pair.Certificate[0]), key, err
+}
+
 func certPEM(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-func keyPEM(key crypto.Signer) ([]byte, error) {
+func keyPEM(key crypto.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, err

@@ -185,7 +185,13 @@ func TestCloudWatchLineOfTunnels(t *testing.T) {
 
 // TestSelfSigned: a load balancer that verifies no certificate reaches the bridge by TLS, with HTTP/1.1 only.
 func TestSelfSigned(t *testing.T) {
-	ln, err := (&Config{Listen: "127.0.0.1:0", SelfSigned: true}).listen(t.Context())
+	cfg := &Config{Listen: "127.0.0.1:0", SelfSigned: true}
+	certificate, stop, err := cfg.openCertificate(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	ln, err := cfg.listen(t.Context(), certificate)
 	if err != nil {
 		t.Fatal(err)
 	}

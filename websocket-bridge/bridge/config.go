@@ -22,10 +22,11 @@ type Config struct {
 	Listen       string `envconfig:"CLUSTERPASS_LISTEN" default:"127.0.0.1:8080" desc:"Listen address for clients, usually behind a load balancer." example:":8080"`
 	AdminListen  string `envconfig:"CLUSTERPASS_ADMIN_LISTEN" default:"127.0.0.1:8081" desc:"Listen address for /livez, /readyz, /healthz and /metrics. Keep it unreachable from outside." example:":8081"`
 	// MTLSHeader is for a load balancer that terminates TLS.
-	MTLSHeader   identity.PeerHeader `envconfig:"CLUSTERPASS_MTLS_HEADER" desc:"Header with the client certificate that a load balancer adds. Set it only if nothing else can reach CLUSTERPASS_LISTEN." example:"X-Amzn-Mtls-Clientcert"`
-	SelfSigned   bool                `envconfig:"CLUSTERPASS_SELF_SIGNED" default:"false" desc:"Serve TLS at CLUSTERPASS_LISTEN with a self-signed certificate, for load balancers that verify none, e.g. an ALB." example:"true"`
-	DrainDelay   time.Duration       `envconfig:"CLUSTERPASS_DRAIN_DELAY" default:"5s" min:"0s" desc:"How long requests are accepted after SIGTERM while readiness fails, so that the load balancer notices." example:"10s"`
-	DrainTimeout time.Duration       `envconfig:"CLUSTERPASS_DRAIN_TIMEOUT" default:"110s" min:"0s" desc:"Time after SIGTERM until all sessions are closed. At most 110s." example:"90s"`
+	MTLSHeader identity.PeerHeader `envconfig:"CLUSTERPASS_MTLS_HEADER" desc:"Header with the client certificate that a load balancer adds. Set it only if nothing else can reach CLUSTERPASS_LISTEN." example:"X-Amzn-Mtls-Clientcert"`
+	SelfSigned bool                `envconfig:"CLUSTERPASS_SELF_SIGNED" default:"false" desc:"Serve TLS at CLUSTERPASS_LISTEN with a self-signed certificate, for load balancers that verify none, e.g. an ALB." example:"true"`
+	Certificate
+	DrainDelay   time.Duration `envconfig:"CLUSTERPASS_DRAIN_DELAY" default:"5s" min:"0s" desc:"How long requests are accepted after SIGTERM while readiness fails, so that the load balancer notices." example:"10s"`
+	DrainTimeout time.Duration `envconfig:"CLUSTERPASS_DRAIN_TIMEOUT" default:"110s" min:"0s" desc:"Time after SIGTERM until all sessions are closed. At most 110s." example:"90s"`
 }
 
 // maxDrain is the time between SIGTERM and SIGKILL on Fargate, 120 s, minus time to deliver audit events and exit.
@@ -45,6 +46,9 @@ func (c *Config) Validate() error {
 		}
 	}
 	if err := c.Peers.Validate("CLUSTERPASS_PEERS"); err != nil {
+		return err
+	}
+	if err := c.Certificate.validate(c.SelfSigned); err != nil {
 		return err
 	}
 	if c.DrainTimeout <= 0 || c.DrainTimeout > maxDrain {

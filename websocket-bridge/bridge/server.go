@@ -4,7 +4,6 @@ package bridge
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +15,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/limits"
-	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/stores/kubernetes"
 )
 
@@ -32,6 +30,11 @@ func Run(ctx context.Context, cfg *Config, logTo io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	certificate, stop, err := cfg.openCertificate(ctx, parts)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	h, err := b.NewHandler(ctx, parts, HandlerConfig{
 		Fleet: cfg.Settings, API: cfg.Options, Private: cfg.Private, TunnelListen: cfg.TunnelListen, Peer: peer,
 	})
@@ -39,7 +42,7 @@ func Run(ctx context.Context, cfg *Config, logTo io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	ln, err := cfg.listen(ctx)
+	ln, err := cfg.listen(ctx, certificate)
 	if err != nil {
 		return err
 	}
@@ -82,22 +85,4 @@ func (b *Bridge) serveAdmin(
 		}
 		return nil
 	}, nil
-}
-
-func (c *Config) listen(ctx context.Context) (net.Listener, error) {
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("CLUSTERPASS_LISTEN: %w", err)
-	}
-	if !c.SelfSigned {
-		return ln, nil
-	}
-	cert, err := pki.SelfSigned("clusterpass-bridge")
-	if err != nil {
-		return nil, errors.Join(err, ln.Close())
-	}
-	return tls.NewListener(ln, &tls.Config{
-		// Upgrades require HTTP/1.1.
-		Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
-	}), nil
 }
