@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -36,9 +38,9 @@ verbs. A pass never grants more than RBAC grants its user. It ends when it expir
 }
 
 type passRequest struct {
-	user, form, gateway, ca, output string
-	groups, clusters, verbs         []string
-	ttl                             time.Duration
+	user, form, gateway, gatewayCA, ca, output string
+	groups, clusters, verbs                    []string
+	ttl                                        time.Duration
 }
 
 func (a *app) passCreate() *cobra.Command {
@@ -83,6 +85,9 @@ also be the URL itself.`,
 	f.StringVar(&req.form, "form", string(v1alpha1.Token), "token or certificate")
 	f.StringVar(&req.gateway, "gateway", "clusterpass.kubeconfig",
 		"kubeconfig that the gateway wrote, for its URL and CA; or its https:// URL")
+	f.StringVar(&req.gatewayCA, "gateway-ca", "",
+		"CA of the gateway's certificate: a PEM file, or "+storedCA+" for the CA of certificates that bridges make "+
+			"(CLUSTERPASS_HOSTS) (default: that of the kubeconfig in --gateway, or the CAs of the system)")
 	f.StringVar(&req.ca, "ca", "",
 		"file with the certificate and key of the CA of clients, for --form certificate (default: those in the secret store)")
 	f.StringVarP(&req.output, "output", "o", "kubeconfig", "kubeconfig or token")
@@ -98,6 +103,11 @@ func (a *app) createPass(ctx context.Context, p *v1alpha1.Pass, req *passRequest
 	r, err := a.registrar(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if req.gatewayCA != "" {
+		if gw.CA, err = gatewayCA(ctx, req.gatewayCA, r.Secrets); err != nil {
+			return nil, fmt.Errorf("--gateway-ca: %w", err)
+		}
 	}
 	issuer, err := a.issuerOver(ctx, r.Objects, r.Secrets, gw.URL)
 	if err != nil {
@@ -124,6 +134,24 @@ func (a *app) createPass(ctx context.Context, p *v1alpha1.Pass, req *passRequest
 	return kubeconfig.Write(gw, clientcmdv1.AuthInfo{
 		Token: string(made.Token.Reveal()), ClientCertificateData: made.Certificate, ClientKeyData: made.Key.Reveal(),
 	}, contexts, "")
+}
+
+// storedCA is the value of --gateway-ca for the CA in the secret store.
+const storedCA = "store"
+
+func gatewayCA(ctx context.Context, from string, store secrets.Store) ([]byte, error) {
+	if from == storedCA {
+		ca, err := passes.LoadServerCA(ctx, store)
+		if err != nil {
+			return nil, err
+		}
+		return ca.PEM(), nil
+	}
+	data, err := os.ReadFile(from)
+	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(data) {
+		err = fmt.Errorf("%s contains no PEM certificate", from)
+	}
+	return data, err
 }
 
 func (a *app) clientCA(ctx context.Context, path string, store secrets.Store) (*pki.CA, error) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/config"
@@ -24,9 +25,18 @@ import (
 	"github.com/clusterpass/clusterpass/shared/registration"
 )
 
+// Values of --agent-format.
+const (
+	formatManifest = "manifest"
+	formatValues   = "values"
+)
+
+const defaultImage = "clusterpass-agent"
+
 type private struct {
 	pull                          bool
 	gateway, tunnel, image, proxy string
+	format                        string
 	services                      []string
 	lifetime                      time.Duration
 
@@ -41,7 +51,9 @@ func (p *private) flags(cmd *cobra.Command) {
 	f.StringVar(&p.tunnel, "tunnel", "",
 		"with --pull: URL of the bridge's tunnel port as the functions reach it (default with a dir: store: "+
 			"https://127.0.0.1:8444)")
-	f.StringVar(&p.image, "agent-image", "clusterpass-agent", "with --pull: image of the agent")
+	f.StringVar(&p.image, "agent-image", defaultImage, "with --pull: image of the agent")
+	f.StringVar(&p.format, "agent-format", formatManifest,
+		"with --pull: form of the output: manifest, or values for the Helm chart infra/kubernetes/clusterpass-agent")
 	f.StringVar(&p.proxy, "agent-proxy", "",
 		"with --pull: URL of the agents' proxy to the gateway, optionally with user and password; it is stored in their "+
 			"Secret")
@@ -64,6 +76,13 @@ func (p *private) complete(a *app, s *source) (err error) {
 		(err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme)) {
 		return errors.New(
 			"--agent-proxy: want a URL such as http://proxy.example.com:3128, or http://USER:PASSWORD@proxy.example.com:3128")
+	}
+	switch {
+	case p.format != formatManifest && p.format != formatValues:
+		return fmt.Errorf("--agent-format %q: want %s or %s", p.format, formatManifest, formatValues)
+	case p.format == formatValues && p.image != defaultImage:
+		return errors.New("--agent-image: the Helm chart has values of its own for the image; set image.repository and " +
+			"image.tag there")
 	}
 	for _, service := range p.services {
 		if err := config.Address("--agent-service", service); err != nil {
@@ -100,7 +119,21 @@ var agentManifest = template.Must(template.New("agent").Funcs(template.FuncMap{
 	"base64": func(b []byte) string { return base64.StdEncoding.EncodeToString(b) },
 }).Parse(agentYAML))
 
-// print prints the agents' manifest with their first credential. account is the gateway's account in the cluster.
+// agentValues are values of the chart clusterpass-agent.
+type agentValues struct {
+	Cluster  string       `json:"cluster"`
+	Gateway  gatewayValue `json:"gateway"`
+	Token    string       `json:"token"`
+	Proxy    string       `json:"proxy,omitempty"`
+	Services []string     `json:"services,omitempty"`
+}
+
+type gatewayValue struct {
+	URL string `json:"url"`
+	CA  string `json:"ca,omitempty"`
+}
+
+// print prints the agents' manifest, or the values of their chart, with their first credential. account is the gateway's account in the cluster.
 func (p *private) print(ctx context.Context, out io.Writer, r *registration.Registrar, name, account string) error {
 	clusters, err := r.Clusters(ctx)
 	if err != nil {
@@ -113,6 +146,16 @@ func (p *private) print(ctx context.Context, out io.Writer, r *registration.Regi
 	issuer := &passes.Issuer{Objects: r.Objects, Secrets: r.Secrets, URL: p.to.URL}
 	token, err := issuer.EnrolAgent(ctx, &clusters[i], p.lifetime)
 	if err != nil {
+		return err
+	}
+	if p.format == formatValues {
+		values, err := yaml.Marshal(agentValues{
+			Cluster: name, Gateway: gatewayValue{p.to.URL, string(p.to.CA)}, Token: string(token.Reveal()), Proxy: p.proxy,
+			Services: p.services,
+		})
+		if err == nil {
+			_, err = out.Write(values)
+		}
 		return err
 	}
 	joined := sha256.Sum256(token.Reveal())
