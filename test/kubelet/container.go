@@ -182,6 +182,9 @@ func (p *pod) start(ctx context.Context, api *corev1.Pod, spec *corev1.Container
 		})
 		return
 	}
+	if err == nil {
+		p.startProbes(api, spec, next)
+	}
 	p.update(func() {
 		if c.exit != nil {
 			c.last = corev1.ContainerState{Terminated: c.exit}

@@ -128,7 +128,7 @@ func (p *pod) field(api *corev1.Pod, path string) (string, error) {
 	case "spec.serviceAccountName":
 		return api.Spec.ServiceAccountName, nil
 	case "status.podIP", "status.podIPs":
-		return podIP, nil
+		return p.address, nil
 	case "status.hostIP", "status.hostIPs":
 		return p.kubelet.Address, nil
 	}

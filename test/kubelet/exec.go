@@ -166,13 +166,16 @@ func (r *run) AttachContainer(ctx context.Context, _, _, _ string, in io.Reader,
 	return nil
 }
 
-// forwarder connects clients to ports of this machine, until ctx, the client's connection, ends.
-type forwarder struct{ ctx context.Context }
+// forwarder connects clients to ports of a pod's address, until ctx, the client's connection, ends.
+type forwarder struct {
+	ctx     context.Context
+	address string
+}
 
 // Each side may close its half of the connection alone.
 func (f forwarder) PortForward(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
 	dialer := net.Dialer{Timeout: dialTimeout}
-	conn, err := dialer.DialContext(f.ctx, "tcp", net.JoinHostPort(podIP, strconv.Itoa(int(port))))
+	conn, err := dialer.DialContext(f.ctx, "tcp", net.JoinHostPort(f.address, strconv.Itoa(int(port))))
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,9 @@ import (
 const (
 	// serveEnv makes the test binary a container's program: a server that returns what it receives.
 	serveEnv = "KUBELET_TEST_SERVE"
-	patience = 4 * time.Minute
+	// probedEnv makes it a server of probes at that address.
+	probedEnv = "KUBELET_TEST_PROBED"
+	patience  = 4 * time.Minute
 )
 
 // world is a cluster whose kubelet is replaced by one within this process, so that the race detector covers it.
@@ -53,6 +55,9 @@ func TestMain(m *testing.M) {
 	}
 	if os.Getenv(serveEnv) != "" {
 		serve()
+	}
+	if address := os.Getenv(probedEnv); address != "" {
+		serveProbes(address)
 	}
 	code, err := runTests(m)
 	if err != nil {
@@ -280,6 +285,12 @@ func runPod(t *testing.T, options ...podOption) string {
 func readFile(path string) string {
 	content, _ := os.ReadFile(path)
 	return string(content)
+}
+
+// serveProbes answers 200 for the names of files in its working directory, and 404 for others.
+func serveProbes(address string) {
+	fmt.Println(http.ListenAndServe(address, http.FileServer(http.Dir("."))))
+	os.Exit(1)
 }
 
 // serve prints its port, and responds with the checksum of received data after a client has closed its half.

@@ -102,6 +102,7 @@ func (k *Kubelet) findPod(namespace, name string) *pod {
 type pod struct {
 	kubelet *Kubelet
 	dir     string
+	address string
 	wake    chan struct{}
 
 	past        bool // ended before this kubelet saw it: there is nothing to run or report
@@ -121,6 +122,7 @@ func newPod(k *Kubelet, api *corev1.Pod) *pod {
 	p := &pod{
 		kubelet:    k,
 		dir:        filepath.Join(k.podsDir, string(api.UID)),
+		address:    k.newAddress(api),
 		wake:       make(chan struct{}, 1),
 		past:       terminal(api.Status.Phase),
 		startTime:  metav1.Now().Rfc3339Copy(),

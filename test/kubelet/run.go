@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -46,6 +47,8 @@ type run struct {
 	asked    sync.Once     // signalled to end
 	killOnce sync.Once     // guards killed
 	killed   chan struct{} // closed to end the run at once
+
+	unstarted, unready atomic.Bool // set by probes
 
 	done  chan struct{} // closed after the end; then the following are valid
 	code  int

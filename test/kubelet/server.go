@@ -251,7 +251,7 @@ func (k *Kubelet) servePortForward(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	w, r = watchClient(w, r.WithContext(ctx))
-	portforward.ServePortForward(w, r, forwarder{r.Context()}, name, "", options,
+	portforward.ServePortForward(w, r, forwarder{r.Context(), p.address}, name, "", options,
 		streamIdleTimeout, streamCreationTimeout, portforward.SupportedProtocols)
 }
 

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// podIP is the address of all pods, which share the host's network.
+// podIP is the address of pods without one of their own. All pods share the host's network.
 const podIP = "127.0.0.1"
 
 // report updates the pod's status if it has changed. last means that the pod's containers have ended and it is going to
@@ -86,8 +86,8 @@ func (p *pod) status(api *corev1.Pod, last bool) corev1.PodStatus {
 	s.ObservedGeneration = api.Generation
 	s.HostIP = p.kubelet.Address
 	s.HostIPs = []corev1.HostIP{{IP: p.kubelet.Address}}
-	s.PodIP = podIP
-	s.PodIPs = []corev1.PodIP{{IP: podIP}}
+	s.PodIP = p.address
+	s.PodIPs = []corev1.PodIP{{IP: p.address}}
 	s.StartTime = &p.startTime
 	s.InitContainerStatuses = p.initStatuses(api)
 	s.ContainerStatuses = p.containerStatuses(api)
@@ -133,8 +133,9 @@ func (p *pod) containerStatus(spec *corev1.Container, pending string) corev1.Con
 		return s
 	}
 	s.State, s.LastTerminationState, s.RestartCount, s.ContainerID = c.state, c.last, c.restarts, c.id
-	s.Started = ptr.To(c.running())
-	s.Ready = c.running()
+	isStarted := c.running() && !c.run.unstarted.Load()
+	s.Started = &isStarted
+	s.Ready = isStarted && !c.run.unready.Load()
 	return s
 }
 
