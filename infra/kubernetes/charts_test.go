@@ -1,0 +1,98 @@
+// Package kubernetes tests the files of the Helm charts without helm. Package test/kubernetes runs them.
+package kubernetes
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+var charts = []string{"clusterpass", "clusterpass-agent"}
+
+type schema struct {
+	Type, Description    any
+	Properties           map[string]schema
+	AdditionalProperties any
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestEachValueIsDescribed fails if a user of helm finds a value without an explanation, or a described one without effect.
+func TestEachValueIsDescribed(t *testing.T) {
+	for _, chart := range charts {
+		t.Run(chart, func(t *testing.T) {
+			var s schema
+			if err := json.Unmarshal(read(t, filepath.Join(chart, "values.schema.json")), &s); err != nil {
+				t.Fatal(err)
+			}
+			delete(s.Properties, "global") // helm's own
+			var values map[string]any
+			if err := yaml.UnmarshalStrict(read(t, filepath.Join(chart, "values.yaml")), &values); err != nil {
+				t.Fatal(err)
+			}
+			checkValues(t, "", values, s)
+		})
+	}
+}
+
+func checkValues(t *testing.T, path string, values map[string]any, s schema) {
+	t.Helper()
+	if s.AdditionalProperties != false {
+		t.Errorf("%s: the schema permits unknown values", path)
+	}
+	if got, want := slices.Sorted(maps.Keys(values)), slices.Sorted(maps.Keys(s.Properties)); !slices.Equal(got, want) {
+		t.Errorf("%s has the values %q, and the schema %q", path, got, want)
+	}
+	for name, property := range s.Properties {
+		if text, ok := property.Description.(string); !ok || text == "" {
+			t.Errorf("%s%s has no description", path, name)
+		}
+		if nested, ok := values[name].(map[string]any); ok && len(nested) > 0 && len(property.Properties) > 0 {
+			checkValues(t, path+name+".", nested, property)
+		}
+	}
+}
+
+// TestCRDIsThatOfTheStore fails if the chart installs another definition than the store needs.
+func TestCRDIsThatOfTheStore(t *testing.T) {
+	want, err := os.ReadFile("../../shared/objects/kubernetes/crd.yaml")
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Log("there is no store yet")
+		return
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(read(t, "clusterpass/files/crd.yaml"), want) {
+		t.Error("copy shared/objects/kubernetes/crd.yaml to infra/kubernetes/clusterpass/files/crd.yaml")
+	}
+}
+
+// TestChartsHaveOneVersion fails if a release would publish charts whose default images have different versions.
+func TestChartsHaveOneVersion(t *testing.T) {
+	versions := map[string]bool{}
+	for _, chart := range charts {
+		var c struct{ Version, AppVersion string }
+		if err := yaml.Unmarshal(read(t, filepath.Join(chart, "Chart.yaml")), &c); err != nil {
+			t.Fatal(err)
+		}
+		versions[c.Version], versions[c.AppVersion] = true, true
+	}
+	if len(versions) != 1 {
+		t.Errorf("the versions %v", slices.Sorted(maps.Keys(versions)))
+	}
+}
