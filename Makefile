@@ -33,7 +33,7 @@ PORTABLE := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-b
 # The other packages whose tests need no cluster.
 LOCAL    := ./test/leak ./test/clients/terminal ./test/conformance ./test/cluster/build ./test/cluster/pki ./test/kubelet/crilog ./test/kubelet/expansion ./test/kubelet/shim
 # Packages that the slow suites run, and make test does not.
-SLOW := /test/(browser|clients)$$
+SLOW := /test/(browser|clients|kubernetes)$$
 
 # A long step prints its name, the elapsed time and, if it fails, what it needs.
 STEP     := scripts/step
@@ -41,8 +41,8 @@ NEEDS_GO := "Go 1.26.4 or later, git, and the Go module proxy or a full module c
 NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Python 3; the output above names the failed test"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo picture up build-demo build-up install check lint vet rules vulncheck licenses test test-e2e test-all test-clients test-browser test-conformance moto soak diagram fuzz bench \
-  needs-test-clients needs-test-browser needs-test-conformance needs-soak needs-fuzz needs-test-release \
+.PHONY: help demo picture up build-demo build-up install check lint vet rules vulncheck licenses test test-e2e test-all test-clients test-browser test-kubernetes test-conformance moto soak diagram fuzz bench \
+  needs-test-clients needs-test-browser needs-test-kubernetes needs-test-conformance needs-soak needs-fuzz needs-test-release \
   build build-arch build-local clusters image images release release-tools release-snapshot test-release push-images deploy localstack aws-rules deploy-check clean
 
 help: ## List the targets
@@ -124,7 +124,7 @@ needs-test-browser:
 needs-test-release:
 	@command -v dpkg-deb >/dev/null || { echo "make test-release: no dpkg-deb; install dpkg" >&2; exit 1; }
 
-needs-test-conformance needs-soak needs-fuzz:
+needs-test-conformance needs-test-kubernetes needs-soak needs-fuzz:
 	@:
 
 test-clients: needs-test-clients build-local moto clusters ## Slow suite: kubectl, helm, k9s, stern and other clients (the first run builds them: 6 minutes)
@@ -137,6 +137,9 @@ test-browser: needs-test-browser ## Slow suite: attacks by pages in Chromium
 	@cd test/browser && ../../$(STEP) "install the driver of the browser" "npm and its registry" npm ci --silent --no-audit --no-fund
 	@CHROMIUM=$(CHROMIUM) $(STEP) "run the attacks in a browser" "Node 20 or later, Chromium, and what make test needs" \
 	  $(GOTEST) -count=1 -timeout 15m ./test/browser
+
+test-kubernetes: clusters ## Slow suite: the Helm charts, installed into a real cluster, under restarts (the first run builds helm: 3 minutes)
+	@$(STEP) "run the charts" "what make test needs" $(GOTEST) -count=1 -timeout 25m ./test/kubernetes
 
 test-conformance: build-local ## Slow suite: Kubernetes' conformance specs, directly, through the gateway and a fleet of one
 	@$(STEP) "build the conformance program" $(NEEDS_GO) go build -o dist/local/conformance ./test/conformance
@@ -152,7 +155,7 @@ diagram: ## Draw docs/explanation/architecture.svg (needs Graphviz)
 fuzz: ## Slow suite: fuzz every parser and codec for FUZZTIME=20s each
 	@$(STEP) "fuzz" $(NEEDS_GO) scripts/fuzz $(FUZZTIME)
 
-test-all: check test test-clients test-browser test-conformance test-release soak fuzz ## Run everything, before a release
+test-all: check test test-clients test-browser test-kubernetes test-conformance test-release soak fuzz ## Run everything, before a release
 
 clusters: ## Build Kubernetes for the test clusters, unless it is built (6 minutes on two cores)
 	@$(STEP) "build the programs of the test clusters" $(NEEDS_GO) go run ./test/cluster/cmd/clusters build

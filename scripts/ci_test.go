@@ -63,9 +63,10 @@ func TestCISuiteIsOneThatTheMachineCanRun(t *testing.T) {
 		"third":                {all, "000002ffff", "test-conformance", nil},
 		"fourth":               {all, "000003", "soak", nil},
 		"fifth":                {all, "000004", "fuzz", nil},
-		"last":                 {debian, "000005", "test-release", nil},
-		"first again":          {debian, "000006", "test-clients", nil},
-		"no dpkg":              {all, "000005", "test-clients", []string{noDpkg}},
+		"sixth":                {debian, "000005", "test-release", nil},
+		"last":                 {all, "000006", "test-kubernetes", nil},
+		"first again":          {debian, "000007", "test-clients", nil},
+		"no dpkg":              {all, "000005", "test-kubernetes", []string{noDpkg}},
 		"no Chromium":          {noBrowser, "000001", "test-conformance", []string{noChromium}},
 		"other Chrome":         {chrome, "000001", "test-browser", nil},
 		"no npm":               {programs{"node": works}, "000001", "test-conformance", []string{noNPM}},
@@ -91,8 +92,8 @@ func TestCISuiteIsOneThatTheMachineCanRun(t *testing.T) {
 					absent = append(absent, line)
 				}
 			}
-			if !slices.Equal(absent, tt.absent) || len(lines) != 6 {
-				t.Errorf("the suites that do not run: %q, want 5 with the reasons %q", lines[1:], tt.absent)
+			if !slices.Equal(absent, tt.absent) || len(lines) != 7 {
+				t.Errorf("the suites that do not run: %q, want 6 with the reasons %q", lines[1:], tt.absent)
 			}
 		})
 	}

@@ -20,13 +20,19 @@ var (
 	oldKubectl = build.Module{Dir: "test/clients/programs/kubectl", Programs: []build.Program{
 		{Name: build.Kubectl, Package: "k8s.io/kubernetes/cmd/kubectl"},
 	}}
-	// tools are in the order of building. helm and stern are small, and most of their packages are those of k9s.
+	// tools are in the order of building. helm is the first, for EnsureHelm. helm and stern are small, and most of their packages are those of k9s.
 	tools = build.Module{Dir: "test/clients/programs/tools", Programs: []build.Program{
 		{Name: Helm, Package: "helm.sh/helm/v4/cmd/helm"},
 		{Name: Stern, Package: "github.com/stern/stern"},
 		{Name: K9s, Package: "github.com/derailed/k9s"},
 	}}
 )
+
+// EnsureHelm returns the path of helm. It builds nothing else.
+func EnsureHelm(ctx context.Context, progress io.Writer) (string, error) {
+	dir, err := build.Module{Dir: tools.Dir, Programs: tools.Programs[:1]}.Ensure(ctx, progress)
+	return filepath.Join(dir, Helm), err
+}
 
 // Programs are client programs that are ready to run.
 type Programs struct {

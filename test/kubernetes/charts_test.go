@@ -1,0 +1,63 @@
+package kubernetes
+
+import (
+	"strings"
+	"testing"
+)
+
+var allCharts = []string{"clusterpass", "clusterpass-agent"}
+
+// TestExamplesAreAccepted fails if an example of the guide has unknown values, or if an API server refuses its manifests.
+func TestExamplesAreAccepted(t *testing.T) {
+	mustKubectl(t, "", "apply", "--server-side", "-f", "testdata/crds.yaml")
+	mustKubectl(t, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=4m")
+	for _, namespace := range []string{"examples", "clusterpass-store"} {
+		mustKubectl(t, "", "create", "namespace", namespace)
+	}
+	for _, chart := range allCharts {
+		for name, file := range examples(t, chart) {
+			t.Run(chart+"/"+name, func(t *testing.T) {
+				if out, err := helm(t, "lint", "--strict", charts+chart, "--values", file); err != nil {
+					t.Errorf("%v\n%s", err, out)
+				}
+				manifest := mustHelm(t, "template", "gw", charts+chart, "--namespace", "examples", "--values", file)
+				out, err := kubectl(t, manifest, "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
+				if err != nil || !strings.Contains(out, "deployment.apps/") {
+					t.Errorf("%v\n%s", err, out)
+				}
+			})
+		}
+	}
+}
+
+// TestWrongValuesAreExplained fails if an installation with missing or mistyped values begins.
+func TestWrongValuesAreExplained(t *testing.T) {
+	const url = "url=https://clusterpass.example.com"
+	for name, tt := range map[string]struct {
+		chart  string
+		values []string
+		want   string
+	}{
+		"no URL":            {"clusterpass", []string{"clientCA=x"}, "url: set the URL"},
+		"URL with a path":   {"clusterpass", []string{"clientCA=x", url + "/a"}, "pattern"},
+		"no CA of clients":  {"clusterpass", []string{url}, "clusterpass cert ca"},
+		"unknown value":     {"clusterpass", []string{url, "clientCA=x", "replica=2"}, "replica"},
+		"no issuer":         {"clusterpass", []string{url, "clientCA=x", "tls.mode=certManager"}, "tls.issuerRef"},
+		"no Secret":         {"clusterpass", []string{url, "clientCA=x", "tls.mode=secret"}, "tls.secretName"},
+		"no Gateway":        {"clusterpass", []string{url, "clientCA=x", "gatewayAPI.enabled=true"}, "gatewayAPI.parentRefs"},
+		"closed metrics":    {"clusterpass", []string{url, "clientCA=x", "serviceMonitor.enabled=true"}, "networkPolicy.metricsFrom"},
+		"drain":             {"clusterpass", []string{url, "clientCA=x", "drain.timeoutSeconds=9"}, "drain.delaySeconds"},
+		"agent: no cluster": {"clusterpass-agent", nil, "--agent-format values"},
+		"agent: no token":   {"clusterpass-agent", []string{"cluster=a", "gateway." + url}, "token: use the values"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := []string{"template", "gw", charts + tt.chart}
+			for _, v := range tt.values {
+				args = append(args, "--set", v)
+			}
+			if out, err := helm(t, args...); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want %q\n%.200s", err, tt.want, out)
+			}
+		})
+	}
+}
