@@ -3,15 +3,17 @@ package kubernetes
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -70,15 +72,26 @@ func checkValues(t *testing.T, path string, values map[string]any, s schema) {
 
 // TestCRDIsThatOfTheStore fails if the chart installs another definition than the store needs.
 func TestCRDIsThatOfTheStore(t *testing.T) {
-	want, err := os.ReadFile("../../shared/objects/kubernetes/crd.yaml")
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Log("there is no store yet")
-		return
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(read(t, "clusterpass/files/crd.yaml"), want) {
+	if !bytes.Equal(read(t, "clusterpass/files/crd.yaml"), read(t, "../../shared/objects/kubernetes/crd.yaml")) {
 		t.Error("copy shared/objects/kubernetes/crd.yaml to infra/kubernetes/clusterpass/files/crd.yaml")
+	}
+}
+
+// TestRightsAreThoseOfTheStore fails if the replicas have more rights than their store needs, or less.
+func TestRightsAreThoseOfTheStore(t *testing.T) {
+	rules := func(text []byte) []rbacv1.PolicyRule {
+		var role rbacv1.Role
+		if err := yaml.Unmarshal(text, &role); err != nil || len(role.Rules) == 0 {
+			t.Fatalf("%s: %v", text, err)
+		}
+		slices.SortFunc(role.Rules, func(a, b rbacv1.PolicyRule) int { return cmp.Compare(a.Resources[0], b.Resources[0]) })
+		return role.Rules
+	}
+	_, own, _ := strings.Cut(string(read(t, "clusterpass/templates/rbac.yaml")), "\nrules:\n")
+	own, _, _ = strings.Cut(own, "\n---\n")
+	want := rules(read(t, "../../shared/stores/kubernetes/role.yaml"))
+	if got := rules([]byte("rules:\n" + own)); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v of shared/stores/kubernetes/role.yaml", got, want)
 	}
 }
 
