@@ -139,6 +139,9 @@ test-browser: needs-test-browser ## Slow suite: attacks by pages in Chromium
 	  $(GOTEST) -count=1 -timeout 15m ./test/browser
 
 test-kubernetes: clusters ## Slow suite: the Helm charts, installed into a real cluster, under restarts (the first run builds helm: 3 minutes)
+	@$(STEP) "build the programs of the images (the first run compiles for minutes)" $(NEEDS_GO) sh -ec '\
+	  $(GOBUILD) -o dist/local/websocket-bridge ./websocket-bridge; $(GOBUILD) -o dist/local/clusterpass ./scripts/clusterpass; \
+	  $(GOBUILD) -o dist/local/clusterpass-agent ./websocket-bridge/agent'
 	@$(STEP) "run the charts" "what make test needs" $(GOTEST) -count=1 -timeout 25m ./test/kubernetes
 
 test-conformance: build-local ## Slow suite: Kubernetes' conformance specs, directly, through the gateway and a fleet of one
