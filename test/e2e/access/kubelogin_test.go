@@ -74,18 +74,18 @@ func TestKubelogin(t *testing.T) {
 func TestKubeloginOfMember(t *testing.T) {
 	issuer := e2e.NewIssuer(t, "page")
 	trusted := certificateFile(t, issuer)
-	member := cluster.Start(t, cluster.Options{Clusters: []string{"oidc"}, NoKubelet: true, APIServerArgs: []string{
+	member := cluster.Start(t, cluster.Options{Clusters: []string{"sso"}, NoKubelet: true, APIServerArgs: []string{
 		"--oidc-issuer-url=" + issuer.URL, "--oidc-client-id=clusterpass", "--oidc-ca-file=" + trusted,
 		"--oidc-signing-algs=ES256", "--oidc-username-prefix=-",
-	}}).Cluster("oidc")
-	e2e.Kubectl{Kubeconfig: member.KubeconfigFile(), Context: "oidc"}.
+	}}).Cluster("sso")
+	e2e.Kubectl{Kubeconfig: member.KubeconfigFile(), Context: "sso"}.
 		Must(t, "create", "clusterrolebinding", "page", "--clusterrole=view", "--user=page")
 	kubeconfigOf := func(user *clientcmdapi.AuthInfo) (path string) {
 		kc, err := clientcmd.Load(member.Kubeconfig())
 		if err != nil {
 			t.Fatal(err)
 		}
-		kc.AuthInfos[kc.Contexts["oidc"].AuthInfo] = user
+		kc.AuthInfos[kc.Contexts["sso"].AuthInfo] = user
 		path = filepath.Join(t.TempDir(), "config")
 		if err := clientcmd.WriteToFile(*kc, path); err != nil {
 			t.Fatal(err)
@@ -93,7 +93,7 @@ func TestKubeloginOfMember(t *testing.T) {
 		return path
 	}
 	// The cluster reads the issuer's keys after its start.
-	e2e.Kubectl{Kubeconfig: kubeconfigOf(&clientcmdapi.AuthInfo{Token: issuer.Token(t, "page")}), Context: "oidc"}.
+	e2e.Kubectl{Kubeconfig: kubeconfigOf(&clientcmdapi.AuthInfo{Token: issuer.Token(t, "page")}), Context: "sso"}.
 		MustEventually(t, "get", "namespaces")
 	useKubelogin(t, trusted)
 	config := kubeconfigOf(&clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
@@ -105,15 +105,15 @@ func TestKubeloginOfMember(t *testing.T) {
 	}})
 	h := e2e.StartGateway(t, t.TempDir(), server.Inline, func(cfg *server.Config) { cfg.Register = config })
 	defer func() { h.Stop(); <-h.Stopped }()
-	e2e.WantText(t, h.Log.String(), `oidc: runs the credential plugin "kubectl"`,
+	e2e.WantText(t, h.Log.String(), `sso: runs the credential plugin "kubectl"`,
 		"; all requests use the credential of its plugin, and only ")
-	k := e2e.Kubectl{Kubeconfig: h.Kubeconfig, Context: "oidc"}
+	k := e2e.Kubectl{Kubeconfig: h.Kubeconfig, Context: "sso"}
 	if got := k.Must(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); got != "page" {
 		t.Errorf("the member sees %s", got)
 	}
 	e2e.WantText(t, k.Must(t, "get", "namespaces"), "kube-system")
 	k.Context = "fleet"
-	e2e.WantText(t, k.Must(t, "get", "configmaps", "-A"), "oidc")
+	e2e.WantText(t, k.Must(t, "get", "configmaps", "-A"), "sso")
 	if n := issuer.SignIns.Load(); n != 1 {
 		t.Errorf("the browser was opened %d times", n)
 	}
