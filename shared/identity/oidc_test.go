@@ -24,6 +24,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/clusterpass/clusterpass/shared/version"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 type provider struct {
@@ -422,9 +423,8 @@ func TestOIDCRollover(t *testing.T) {
 	}
 	p.set(func() { p.keys["two"] = rsaTwo() })
 	c.pass(keyPause)
-	if err := authenticate(rsaTwo(), "two"); err != nil {
-		t.Errorf("the new key: %v", err)
-	}
+	// go-oidc may still answer from the fetch of the first token, until its goroutine has ended.
+	waittest.UntilNoError(t, "the new key is known", func(context.Context) error { return authenticate(rsaTwo(), "two") })
 	if err := authenticate(rsaKey(), "one"); err != nil {
 		t.Errorf("the old key: %v", err)
 	}
