@@ -34,7 +34,8 @@ func read(t *testing.T, path string) []byte {
 	return data
 }
 
-// TestEachValueIsDescribed fails if a user of helm finds a value without an explanation, or a described one without effect.
+// TestEachValueIsDescribed fails if a user of helm finds a value without an explanation, or a described one without
+// effect.
 func TestEachValueIsDescribed(t *testing.T) {
 	for _, chart := range charts {
 		t.Run(chart, func(t *testing.T) {

@@ -21,7 +21,8 @@ func TestGatewayCAOfPasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	create := func(name, ca string) (string, error) {
-		return c.run(t, "pass", "create", name, "--user", "me", "--gateway", "https://gateway.example.com", "--gateway-ca", ca)
+		return c.run(t, "pass", "create", name, "--user", "me", "--gateway", "https://gateway.example.com",
+			"--gateway-ca", ca)
 	}
 	if _, err := create("early", storedCA); err == nil || !strings.Contains(err.Error(), "--gateway-ca") {
 		t.Errorf("before a bridge has made a CA: %v", err)

@@ -133,7 +133,8 @@ type gatewayValue struct {
 	CA  string `json:"ca,omitempty"`
 }
 
-// print prints the agents' manifest, or the values of their chart, with their first credential. account is the gateway's account in the cluster.
+// print prints the agents' manifest, or the values of their chart, with their first credential. account is the
+// gateway's account in the cluster.
 func (p *private) print(ctx context.Context, out io.Writer, r *registration.Registrar, name, account string) error {
 	clusters, err := r.Clusters(ctx)
 	if err != nil {

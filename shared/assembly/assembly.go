@@ -62,7 +62,7 @@ type Parts struct {
 	Access    *access.Authorizer
 	Plugins   cluster.Plugins // only of the local program
 
-	guard *hub.Guard // of the stores in a hub cluster; otherwise nil
+	guard *hub.Guard // protects the stores in a hub cluster; nil for other stores
 }
 
 // maxRevisionAge is how long one read of the revision validates what a process has read of a remote store. It is less

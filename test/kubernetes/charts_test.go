@@ -7,7 +7,8 @@ import (
 
 var allCharts = []string{"clusterpass", "clusterpass-agent"}
 
-// TestExamplesAreAccepted fails if an example of the guide has unknown values, or if an API server refuses its manifests.
+// TestExamplesAreAccepted fails if an example of the guide has unknown values, or if an API server refuses its
+// manifests.
 func TestExamplesAreAccepted(t *testing.T) {
 	mustKubectl(t, "", "apply", "--server-side", "-f", "testdata/crds.yaml")
 	mustKubectl(t, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=4m")
@@ -38,14 +39,16 @@ func TestWrongValuesAreExplained(t *testing.T) {
 		values []string
 		want   string
 	}{
-		"no URL":            {"clusterpass", []string{"clientCA=x"}, "url: set the URL"},
-		"URL with a path":   {"clusterpass", []string{"clientCA=x", url + "/a"}, "pattern"},
-		"no CA of clients":  {"clusterpass", []string{url}, "clusterpass cert ca"},
-		"unknown value":     {"clusterpass", []string{url, "clientCA=x", "replica=2"}, "replica"},
-		"no issuer":         {"clusterpass", []string{url, "clientCA=x", "tls.mode=certManager"}, "tls.issuerRef"},
-		"no Secret":         {"clusterpass", []string{url, "clientCA=x", "tls.mode=secret"}, "tls.secretName"},
-		"no Gateway":        {"clusterpass", []string{url, "clientCA=x", "gatewayAPI.enabled=true"}, "gatewayAPI.parentRefs"},
-		"closed metrics":    {"clusterpass", []string{url, "clientCA=x", "serviceMonitor.enabled=true"}, "networkPolicy.metricsFrom"},
+		"no URL":           {"clusterpass", []string{"clientCA=x"}, "url: set the URL"},
+		"URL with a path":  {"clusterpass", []string{"clientCA=x", url + "/a"}, "pattern"},
+		"no CA of clients": {"clusterpass", []string{url}, "clusterpass cert ca"},
+		"unknown value":    {"clusterpass", []string{url, "clientCA=x", "replica=2"}, "replica"},
+		"no issuer":        {"clusterpass", []string{url, "clientCA=x", "tls.mode=certManager"}, "tls.issuerRef"},
+		"no Secret":        {"clusterpass", []string{url, "clientCA=x", "tls.mode=secret"}, "tls.secretName"},
+		"no Gateway":       {"clusterpass", []string{url, "clientCA=x", "gatewayAPI.enabled=true"}, "gatewayAPI.parentRefs"},
+		"closed metrics": {
+			"clusterpass", []string{url, "clientCA=x", "serviceMonitor.enabled=true"}, "networkPolicy.metricsFrom",
+		},
 		"drain":             {"clusterpass", []string{url, "clientCA=x", "drain.timeoutSeconds=9"}, "drain.delaySeconds"},
 		"agent: no cluster": {"clusterpass-agent", nil, "--agent-format values"},
 		"agent: no token":   {"clusterpass-agent", []string{"cluster=a", "gateway." + url}, "token: use the values"},

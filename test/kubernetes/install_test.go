@@ -57,7 +57,9 @@ func (i *installation) values(t *testing.T, clientCA string) string {
 		"url": i.url, "clientCA": strings.TrimSpace(clientCA), "command": []string{i.bridge},
 		"podAnnotations": map[string]string{kubelet.AddressAnnotation: network},
 		"extraEnv": []any{
-			map[string]any{"name": "POD_IP", "valueFrom": map[string]any{"fieldRef": map[string]any{"fieldPath": "status.podIP"}}},
+			map[string]any{"name": "POD_IP", "valueFrom": map[string]any{
+				"fieldRef": map[string]any{"fieldPath": "status.podIP"},
+			}},
 		},
 		"extraVolumes":      []any{map[string]any{"name": "hub", "secret": map[string]any{"secretName": "hub"}}},
 		"extraVolumeMounts": []any{map[string]any{"name": "hub", "mountPath": "/etc/hub"}},
@@ -153,7 +155,8 @@ func install(t *testing.T) *installation {
 	t.Cleanup(func() {
 		if t.Failed() {
 			out, _ := kubectl(t, "", "-n", namespace, "get", "pods", "-o", "wide")
-			logs, _ := kubectl(t, "", "-n", namespace, "logs", "--prefix", "--tail", "40", "-l", "app.kubernetes.io/name=clusterpass")
+			logs, _ := kubectl(t, "", "-n", namespace, "logs", "--prefix", "--tail", "40", "-l",
+				"app.kubernetes.io/name=clusterpass")
 			t.Logf("%s\n%s", out, logs)
 		}
 	})
@@ -170,7 +173,8 @@ func install(t *testing.T) *installation {
 
 func (i *installation) makePass(t *testing.T, name string) string {
 	t.Helper()
-	return i.command(t, "", "pass", "create", name, "--user", name, "--group", "dev", "--gateway", i.url, "--gateway-ca", "store")
+	return i.command(t, "", "pass", "create", name, "--user", name, "--group", "dev", "--gateway", i.url,
+		"--gateway-ca", "store")
 }
 
 func (i *installation) rolledOut(t *testing.T) {
@@ -352,7 +356,8 @@ func (i *installation) testRevocation(t *testing.T) {
 
 // testRemoval fails if an upgrade restarts nothing, or if helm uninstall deletes the gateway's objects.
 func (i *installation) testRemoval(t *testing.T) {
-	mustHelm(t, "upgrade", release, charts+"clusterpass", "--namespace", namespace, "--reuse-values", "--set", "replicas=2",
+	mustHelm(t, "upgrade", release, charts+"clusterpass", "--namespace", namespace, "--reuse-values",
+		"--set", "replicas=2",
 		"--wait", "--timeout", "4m")
 	waittest.Until(t, "the Service has two replicas", func() bool { return len(i.service.endpoints()) == 2 })
 	mustHelm(t, "uninstall", release, "--namespace", namespace, "--wait", "--timeout", "4m")
@@ -363,7 +368,8 @@ func (i *installation) testRemoval(t *testing.T) {
 
 func (i *installation) testAgents(t *testing.T) {
 	agent := e2e.Program(t, "websocket-bridge/agent", "clusterpass-agent")
-	text := i.command(t, "", "cluster", "join", "--pull", "private", "--kubeconfig", hub().KubeconfigFile(), "--group", "dev",
+	text := i.command(t, "", "cluster", "join", "--pull", "private", "--kubeconfig", hub().KubeconfigFile(),
+		"--group", "dev",
 		"--gateway", i.pass, "--tunnel", "https://clusterpass-peers."+namespace+".svc:8444", "--agent-format", "values")
 	var joined struct{ Token string }
 	if err := yaml.Unmarshal([]byte(text), &joined); err != nil {
@@ -375,7 +381,9 @@ func (i *installation) testAgents(t *testing.T) {
 		"command":        []string{agent},
 		"podAnnotations": map[string]string{kubelet.AddressAnnotation: "127.80.0.0/24"},
 		"extraEnv": []any{
-			map[string]any{"name": "POD_IP", "valueFrom": map[string]any{"fieldRef": map[string]any{"fieldPath": "status.podIP"}}},
+			map[string]any{"name": "POD_IP", "valueFrom": map[string]any{
+				"fieldRef": map[string]any{"fieldPath": "status.podIP"},
+			}},
 		},
 		"config": map[string]string{
 			"CLUSTERPASS_CREDENTIAL": "file:" + credential, "CLUSTERPASS_ADMIN_LISTEN": "$(POD_IP):8081",
@@ -386,7 +394,8 @@ func (i *installation) testAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustHelm(t, "install", "clusterpass-agent", charts+"clusterpass-agent", "--namespace", namespace,
-		"--values", write(t, "joined.yaml", text), "--values", write(t, "test.yaml", string(test)), "--wait", "--timeout", "4m")
+		"--values", write(t, "joined.yaml", text), "--values", write(t, "test.yaml", string(test)), "--wait",
+		"--timeout", "4m")
 	const path = "/api/v1/namespaces/" + workNamespace + "/configmaps"
 	for _, replica := range i.service.endpoints() {
 		waittest.Until(t, "the private cluster answers through "+replica, func() bool {

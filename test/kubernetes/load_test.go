@@ -207,8 +207,8 @@ func (l *load) stop(t *testing.T, existing func() map[string]bool) {
 	l.endWatch()
 	l.watches.Wait()
 	l.client.CloseIdleConnections()
-	t.Logf("%d reads, %d of them repeated once after a broken connection; %d acknowledged writes, and %d whose connection "+
-		"broke", l.reads.Load(), l.retries.Load(), len(l.acknowledged), l.broken.Load())
+	t.Logf("%d reads, %d of them repeated once after a broken connection; %d acknowledged writes, and %d whose "+
+		"connection broke", l.reads.Load(), l.retries.Load(), len(l.acknowledged), l.broken.Load())
 	if l.reads.Load() == 0 || len(l.acknowledged) == 0 {
 		t.Error("there was no load")
 	}

@@ -54,7 +54,8 @@ func (c command) run(t *testing.T, program string, args ...string) (string, erro
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = append(os.Environ(), c.env...), c.stdin, &out, &errOut
 	err := cmd.Run()
 	if err != nil {
-		err = fmt.Errorf("%s %s: %w\n%s%s", filepath.Base(program), strings.Join(args, " "), err, out.String(), errOut.String())
+		err = fmt.Errorf("%s %s: %w\n%s%s", filepath.Base(program), strings.Join(args, " "), err, out.String(),
+			errOut.String())
 	}
 	return out.String(), err
 }

@@ -66,7 +66,9 @@ func clientOf(t *testing.T, users *pki.CA, ca []byte) *http.Client {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	transport := &http.Transport{
-		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, ServerName: "gateway.example.com"},
+		TLSClientConfig: &tls.Config{
+			RootCAs: roots, Certificates: []tls.Certificate{pair}, ServerName: "gateway.example.com",
+		},
 		DisableKeepAlives: true,
 	}
 	return &http.Client{Transport: transport}

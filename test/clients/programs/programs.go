@@ -20,7 +20,8 @@ var (
 	oldKubectl = build.Module{Dir: "test/clients/programs/kubectl", Programs: []build.Program{
 		{Name: build.Kubectl, Package: "k8s.io/kubernetes/cmd/kubectl"},
 	}}
-	// tools are in the order of building. helm is the first, for EnsureHelm. helm and stern are small, and most of their packages are those of k9s.
+	// tools are in the order of building. helm is the first, for EnsureHelm. helm and stern are small, and most of their
+	// packages are those of k9s.
 	tools = build.Module{Dir: "test/clients/programs/tools", Programs: []build.Program{
 		{Name: Helm, Package: "helm.sh/helm/v4/cmd/helm"},
 		{Name: Stern, Package: "github.com/stern/stern"},
