@@ -97,8 +97,10 @@ func (r *restorer) begin(ctx context.Context) (resumed bool, err error) {
 		return false, err
 	}
 	// The backup decides whether there is a default registry.
-	if err := r.deleteObject(ctx, searchv1alpha1.Prefix+stores.DefaultRegistry); err != nil {
-		return false, err
+	for _, key := range []string{searchv1alpha1.Prefix + stores.DefaultRegistry, stores.DecisionKey} {
+		if err := r.deleteObject(ctx, key); err != nil {
+			return false, err
+		}
 	}
 	value, err := json.Marshal(mark{r.id, r.now().UTC().Truncate(time.Second)})
 	if err != nil {
@@ -113,7 +115,7 @@ func (r *restorer) checkNew(ctx context.Context) error {
 	const todo = "; nothing was written. Name an empty store with --store"
 	own := []string{
 		passes.PassKeys, passes.AgentKeys, passes.TunnelKeys, clusterpassv1alpha1.InstallationKey,
-		searchv1alpha1.Prefix + stores.DefaultRegistry,
+		searchv1alpha1.Prefix + stores.DefaultRegistry, stores.DecisionKey,
 	}
 	for _, prefix := range Prefixes {
 		page, err := r.stores.Objects.List(ctx, prefix, len(own)+1, "")

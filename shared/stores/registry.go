@@ -18,14 +18,14 @@ import (
 // DefaultRegistry is the name of the ResourceRegistry in a new store. It covers all kinds of all clusters.
 const DefaultRegistry = "default"
 
-// decidedKey is the key of an object that exists once it was decided whether a store gets the DefaultRegistry.
-const decidedKey = "installation/default-registry"
+// DecisionKey is the key of an object that exists once it was decided whether a store gets the DefaultRegistry.
+const DecisionKey = "installation/default-registry"
 
 // CreateDefaultRegistry creates DefaultRegistry in a new object store, so that the fleet shows something at once. A
 // store is new if it has nothing but the gateway's own keys. The decision is made once for each store, so that a
 // deleted registry does not return. A gateway with a control-plane cluster must not call it.
 func CreateDefaultRegistry(ctx context.Context, store objects.Store) error {
-	if _, err := store.Get(ctx, decidedKey); !errors.Is(err, objects.ErrNotFound) {
+	if _, err := store.Get(ctx, DecisionKey); !errors.Is(err, objects.ErrNotFound) {
 		return err
 	}
 	isNew, err := isNew(ctx, store)
@@ -35,7 +35,7 @@ func CreateDefaultRegistry(ctx context.Context, store objects.Store) error {
 	if err != nil {
 		return err
 	}
-	if _, err = store.Create(ctx, decidedKey, nil); errors.Is(err, objects.ErrExists) {
+	if _, err = store.Create(ctx, DecisionKey, nil); errors.Is(err, objects.ErrExists) {
 		return nil // another program started at once
 	}
 	return err

@@ -151,6 +151,10 @@ func organizationAccounts(ctx context.Context, cfg aws.Config) ([]string, error)
 			}
 		}
 	}
+	if len(accounts) == 0 {
+		return nil, errors.New("list the accounts of the organization: it has no active account that these credentials may " +
+			"list; name accounts with --accounts")
+	}
 	return accounts, nil
 }
 
