@@ -44,8 +44,7 @@ The commands for administrators write into the installation's stores, at the loc
 	}
 	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	cmd.PersistentFlags().StringVar(&a.store, "store", os.Getenv("CLUSTERPASS_STORE"),
-		"location of the installation's stores: dir:PATH, aws:PREFIX or kubernetes:NAMESPACE, with options after a "+
-			"comma")
+		"location of the installation's stores: dir:PATH, aws:PREFIX[,key=KEY] or kubernetes:NAMESPACE[,context=CONTEXT]")
 	cmd.PersistentFlags().BoolVar(&a.allowLoopback, "allow-loopback", os.Getenv("CLUSTERPASS_ALLOW_LOOPBACK") == "true",
 		"allow clusters with loopback addresses, as in the gateway's configuration; always allowed with dir:PATH")
 	cmd.PersistentFlags().StringVar(&a.passKMSKey, "pass-kms-key", os.Getenv("CLUSTERPASS_PASS_KMS_KEY"),
