@@ -26,16 +26,21 @@ import (
 
 const patience = 10 * time.Minute
 
+func wantPrograms(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(root, "dist/local", name)); err != nil {
+			t.Fatalf("%v; make build-local builds it", err)
+		}
+	}
+}
+
 // A developer can deploy to any AWS_ENDPOINT_URL, and clients can use the stores there.
 func TestLocalStack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
 	}
-	for _, program := range []string{"clusterpass-local", "clusterpass", "localstack-functions"} {
-		if _, err := os.Stat(filepath.Join(root, "dist/local", program)); err != nil {
-			t.Fatalf("%v; make build-local builds it", err)
-		}
-	}
+	wantPrograms(t, "clusterpass-local", "clusterpass", "localstack-functions")
 	newAccount(t)
 	addr := quietAddress(t)
 	if runtime.GOARCH == "amd64" { // newAccount created the template's default

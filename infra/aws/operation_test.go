@@ -502,7 +502,7 @@ func TestDashboard(t *testing.T) {
 				}
 			}
 			query, _ := get(properties, "query").(string)
-			for _, m := range regexp.MustCompile(`(?:filter |ispresent\(|by |pct\(|max\(|, )([A-Za-z]+)`).
+			for _, m := range regexp.MustCompile(`(?:filter |ispresent\(|by |pct\(|max\(|, (?:max\()?)([A-Za-z]+)`).
 				FindAllStringSubmatch(query, -1) {
 				queried[m[1]] = true
 			}

@@ -265,12 +265,22 @@ func TestLeastPrivilege(t *testing.T) {
 		"kms:Decrypt", "secretsmanager:GetSecretValue",
 	}
 	want := map[string][]string{
-		"template.yaml ProxyRole":             slices.Concat(logs, read, vpc),
-		"template.yaml FleetRole":             slices.Concat(logs, read, vpc),
-		"template.yaml ControlRole":           slices.Concat(logs, read, write, vpc, sign),
-		"template.yaml RotateRole":            slices.Concat(logs, read, rotate, vpc),
-		"infra/aws/bridge.yaml TaskRole":      slices.Concat(read, write),
-		"infra/aws/bridge.yaml ExecutionRole": slices.Concat(logs, start),
+		"template.yaml ProxyRole":                 slices.Concat(logs, read, vpc),
+		"template.yaml FleetRole":                 slices.Concat(logs, read, vpc),
+		"template.yaml ControlRole":               slices.Concat(logs, read, write, vpc, sign),
+		"template.yaml RotateRole":                slices.Concat(logs, read, rotate, vpc),
+		"infra/aws/bridge.yaml TaskRole":          slices.Concat(read, write),
+		"infra/aws/bridge.yaml ExecutionRole":     slices.Concat(logs, start),
+		"infra/aws/archive.yaml SubscriptionRole": {"firehose:PutRecord", "firehose:PutRecordBatch"},
+		"infra/aws/archive.yaml DeliveryRole": {
+			"kms:Decrypt", "kms:GenerateDataKey", "s3:AbortMultipartUpload", "s3:GetBucketLocation", "s3:ListBucket",
+			"s3:ListBucketMultipartUploads", "s3:PutObject",
+		},
+	}
+	services := map[any]string{
+		"lambda.amazonaws.com": "", "ecs-tasks.amazonaws.com": "",
+		"logs.amazonaws.com":     "infra/aws/archive.yaml SubscriptionRole",
+		"firehose.amazonaws.com": "infra/aws/archive.yaml DeliveryRole",
 	}
 	all := load(t)
 	roles := of(all, "AWS::IAM::Role")
@@ -288,11 +298,10 @@ func TestLeastPrivilege(t *testing.T) {
 		if got := slices.Sorted(maps.Keys(actions)); !slices.Equal(got, slices.Compact(wanted)) {
 			t.Errorf("%s may\n  %v\nwant\n  %v", id, got, wanted)
 		}
-		// Only AWS itself may assume a role, for the account's own tasks and functions.
+		// Only AWS itself may assume a role, for the account's own tasks, functions and audit events.
 		for _, s := range get(r.Properties["AssumeRolePolicyDocument"], "Statement").([]any) {
-			service := get(s, "Principal", "Service")
-			if service != "lambda.amazonaws.com" && service != "ecs-tasks.amazonaws.com" ||
-				get(s, "Action") != "sts:AssumeRole" {
+			role, ok := services[get(s, "Principal", "Service")]
+			if !ok || role != "" && role != id || get(s, "Action") != "sts:AssumeRole" {
 				t.Errorf("%s can be taken by %v", id, get(s, "Principal"))
 			}
 		}

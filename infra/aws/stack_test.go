@@ -42,7 +42,8 @@ var defaults = []string{
 	"CLUSTERPASS_AUDIT_FILES", "CLUSTERPASS_AUDIT_SPOOL", "CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE",
 	"CLUSTERPASS_MAX_UNKNOWN", "CLUSTERPASS_MAX_UNKNOWN_PER_SOURCE",
 	"CLUSTERPASS_MAX_IDLE_CONNECTIONS", "CLUSTERPASS_MAX_IDLE_CONNECTIONS_PER_SOURCE",
-	"CLUSTERPASS_SOURCE_ADDRESS", // the bridge's default is correct behind the ALB
+	"CLUSTERPASS_SOURCE_ADDRESS",                                       // the bridge's default is correct behind the ALB
+	"CLUSTERPASS_TLS_CERT", "CLUSTERPASS_TLS_KEY", "CLUSTERPASS_HOSTS", // the ALB has the certificate
 }
 
 func configure(t *testing.T, name string, env map[string]string) any {

@@ -69,6 +69,29 @@ func (p *private) complete(a *app, s *source) (err error) {
 	if !p.pull {
 		return nil
 	}
+	if err := p.validate(); err != nil {
+		return err
+	}
+	if p.to, err = kubeconfig.Read(p.gateway); err != nil {
+		return fmt.Errorf("%w; name a kubeconfig of the gateway with --gateway", err)
+	}
+	if err := new(config.URL).Decode(p.to.URL); err != nil || p.to.URL == "" {
+		// The error must not quote the URL, which may contain a secret.
+		return fmt.Errorf("--gateway: the gateway's URL in %s: want https:// and a host, without a path", p.gateway)
+	}
+	if s.tunnel = p.tunnel; s.tunnel != "" {
+		return nil
+	}
+	addr, err := a.address()
+	if err == nil && addr.Kind != "dir" {
+		err = fmt.Errorf("--tunnel: name the bridge's tunnel port, such as https://bridge.clusterpass.internal:8444")
+	}
+	s.tunnel = "https://127.0.0.1:8444"
+	return err
+}
+
+// validate checks the options that depend on nothing else.
+func (p *private) validate() error {
 	if p.lifetime < passes.MinTTL || p.lifetime > passes.MaxTTL {
 		return fmt.Errorf("--agent-token-lifetime %v: want %v to %v", p.lifetime, passes.MinTTL, passes.MaxTTL)
 	}
@@ -94,22 +117,7 @@ func (p *private) complete(a *app, s *source) (err error) {
 			"--tunnel: want the URL of the tunnel port alone, such as https://bridge.clusterpass.internal:8444: the cluster " +
 				"gets agents of its own")
 	}
-	if p.to, err = kubeconfig.Read(p.gateway); err != nil {
-		return fmt.Errorf("%w; name a kubeconfig of the gateway with --gateway", err)
-	}
-	if err := new(config.URL).Decode(p.to.URL); err != nil || p.to.URL == "" {
-		// The error must not quote the URL, which may contain a secret.
-		return fmt.Errorf("--gateway: the gateway's URL in %s: want https:// and a host, without a path", p.gateway)
-	}
-	if s.tunnel = p.tunnel; s.tunnel != "" {
-		return nil
-	}
-	addr, err := a.address()
-	if err == nil && addr.Kind != "dir" {
-		err = fmt.Errorf("--tunnel: name the bridge's tunnel port, such as https://bridge.clusterpass.internal:8444")
-	}
-	s.tunnel = "https://127.0.0.1:8444"
-	return err
+	return nil
 }
 
 //go:embed agent.yaml

@@ -37,8 +37,8 @@ func (g *Gateway) staleReads() (n uint64) {
 type metricCounts struct{ lost, refused atomic.Uint64 }
 
 // metricAttrs returns attributes and the least level for the log of a function's call. Lost events and refused calls
-// are counted since the last report, and are errors. Stale reads are a warning. With a namespace, the line also has the embedded metric format of
-// CloudWatch:
+// are counted since the last report, and are errors. Stale reads are a warning. With a namespace, the line also has the
+// embedded metric format of CloudWatch:
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 func (g *Gateway) metricAttrs(stale uint64) (attrs []slog.Attr, least slog.Level) {
 	now := g.AuditStats()

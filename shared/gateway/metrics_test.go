@@ -18,6 +18,40 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
+// logLine is a line of the log of a function.
+type logLine struct {
+	Level      string `json:"level"`
+	Msg        string `json:"msg"`
+	Resource   string `json:"resource"`
+	StaleReads *uint64
+	AWS        *struct {
+		Timestamp         int64
+		CloudWatchMetrics []struct {
+			Namespace  string
+			Dimensions [][]string
+			Metrics    []struct{ Name, Unit string }
+		}
+	} `json:"_aws"`
+}
+
+// requestLines returns the lines of requests.
+func requestLines(t *testing.T, log io.Reader) []logLine {
+	t.Helper()
+	var lines []logLine
+	for dec := json.NewDecoder(log); ; {
+		var l logLine
+		if err := dec.Decode(&l); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if l.Msg == "request" {
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}
+
 // CloudWatch makes a metric of the count in the log.
 func TestStaleReads(t *testing.T) {
 	var stale atomic.Uint64
@@ -41,34 +75,9 @@ func TestStaleReads(t *testing.T) {
 		h.Do("GET", path, nil, "")
 	}
 	h.Close()
-	type line struct {
-		Level      string `json:"level"`
-		Msg        string `json:"msg"`
-		Resource   string `json:"resource"`
-		StaleReads *uint64
-		AWS        *struct {
-			Timestamp         int64
-			CloudWatchMetrics []struct {
-				Namespace  string
-				Dimensions [][]string
-				Metrics    []struct{ Name, Unit string }
-			}
-		} `json:"_aws"`
-	}
-	var lines []line
-	for dec := json.NewDecoder(&log); ; {
-		var l line
-		if err := dec.Decode(&l); err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		if l.Msg == "request" {
-			lines = append(lines, l)
-		}
-	}
+	lines := requestLines(t, &log)
 	// A call is logged after its response, so that the next call may be logged first.
-	slices.SortFunc(lines, func(a, b line) int { return strings.Compare(b.Resource, a.Resource) })
+	slices.SortFunc(lines, func(a, b logLine) int { return strings.Compare(b.Resource, a.Resource) })
 	if len(lines) != 2 || lines[0].Resource != "pods" || lines[1].Resource != "nodes" {
 		t.Fatalf("%+v", lines)
 	}

@@ -218,7 +218,7 @@ func readError(resp *http.Response) error {
 	if json.Unmarshal(text, &e.Status) != nil || e.Kind != "Status" {
 		e.Status = metav1.Status{} // such as the text of a path that does not exist, or of a load balancer
 	}
-	e.Code = int32(resp.StatusCode) //nolint:gosec // net/http accepts three digits
+	e.Code = int32(resp.StatusCode)
 	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
 		e.after = min(time.Duration(s)*time.Second, time.Minute)
 	}

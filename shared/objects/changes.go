@@ -24,7 +24,7 @@ func ChangesOf(ctx context.Context, log Numbered, from uint64, limit int) ([]Eve
 		return nil, 0, err
 	case last == from:
 		return nil, from, nil
-	case last < from, last-from > uint64(max(0, limit)): //nolint:gosec // not negative
+	case last < from, last-from > uint64(max(0, limit)):
 		return nil, 0, fmt.Errorf("%w: %d writes after revision %d, want at most %d", ErrCompacted, last-from, from, limit)
 	}
 	var changes []Event

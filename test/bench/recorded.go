@@ -125,7 +125,7 @@ const minWatch = 10 * time.Minute
 
 // watch writes events after the requested resourceVersion. Their own have no gap, also if a client resumes.
 func (m *recordedMember) watch(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), minWatch+rand.N(minWatch)) //nolint:gosec // no secret
+	ctx, cancel := context.WithTimeout(r.Context(), minWatch+rand.N(minWatch))
 	defer cancel()
 	version, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	if err != nil {

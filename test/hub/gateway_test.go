@@ -231,6 +231,12 @@ func TestHubIsMember(t *testing.T) {
 			}
 		}
 	}
+	g.checkOthers(t, clusters, in)
+}
+
+// checkOthers checks requests to clusters that are not the hub.
+func (g *gatewayUnderTest) checkOthers(t *testing.T, clusters map[string]*rest.Config, in func(string) string) {
+	t.Helper()
 	for _, path := range []string{"/api/v1/secrets", in("/api/v1/namespaces/NAMESPACE/secrets")} {
 		if code, body := send(t, clusters[otherName], http.MethodGet, path); code != http.StatusOK {
 			t.Errorf("GET %s of another cluster: %d %s", path, code, body)

@@ -195,7 +195,7 @@ func (i *installation) config(t *testing.T, kubeconfig, context, server string) 
 		t.Fatal(err)
 	}
 	if server != "" {
-		config.TLSClientConfig.ServerName = "127.0.0.1" // that of the certificate
+		config.ServerName = "127.0.0.1" // that of the certificate
 		config.Host = strings.Replace(config.Host, i.service.address(), server, 1)
 	}
 	config.QPS = -1

@@ -108,7 +108,7 @@ func (s *service) pass(ctx context.Context, client net.Conn) {
 	if len(ready) == 0 {
 		return
 	}
-	address := net.JoinHostPort(ready[rand.IntN(len(ready))], s.port) //nolint:gosec // no secret depends on it
+	address := net.JoinHostPort(ready[rand.IntN(len(ready))], s.port)
 	pod, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return

@@ -154,7 +154,7 @@ func (w *watcher) follow(ctx context.Context) error {
 	defer func() {
 		cancel()
 		_ = st.Close()
-		for range events { //nolint:revive // waits for the goroutine
+		for range events {
 		}
 	}()
 	tick := time.NewTicker(progressEvery)
