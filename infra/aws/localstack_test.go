@@ -35,6 +35,18 @@ func wantPrograms(t *testing.T, names ...string) {
 	}
 }
 
+// waitForFile waits until a program has written a file. It fails with the program's output if the program ends.
+func waitForFile(t *testing.T, path string, ended <-chan error, out *bytes.Buffer) {
+	t.Helper()
+	for _, err := os.Stat(path); err != nil; _, err = os.Stat(path) {
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended: %v\n%s", err, out.String())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
 // A developer can deploy to any AWS_ENDPOINT_URL, and clients can use the stores there.
 func TestLocalStack(t *testing.T) {
 	if testing.Short() {
@@ -75,14 +87,7 @@ func TestLocalStack(t *testing.T) {
 		cancel()
 		return <-ended
 	}
-	for _, err := os.Stat(kubeconfig); err != nil; _, err = os.Stat(kubeconfig) {
-		select {
-		case err := <-ended:
-			t.Fatalf("it ended: %v\n%s", err, out.String())
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-
+	waitForFile(t, kubeconfig, ended, &out)
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ type Certificate struct {
 	Hosts   []string `envconfig:"CLUSTERPASS_HOSTS" desc:"Host names of a certificate that the bridge makes for TLS at CLUSTERPASS_LISTEN: a comma-separated list. All bridges share its CA in the secret store." example:"clusterpass.example.com"`
 }
 
-func (c *Certificate) validate(selfSigned bool) error {
+func (c *Certificate) validateCertificate(selfSigned bool) error {
 	files, hosts := c.TLSCert != "" || c.TLSKey != "", len(c.Hosts) > 0
 	switch {
 	case files && (c.TLSCert == "" || c.TLSKey == ""):

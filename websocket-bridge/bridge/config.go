@@ -48,7 +48,7 @@ func (c *Config) Validate() error {
 	if err := c.Peers.Validate("CLUSTERPASS_PEERS"); err != nil {
 		return err
 	}
-	if err := c.Certificate.validate(c.SelfSigned); err != nil {
+	if err := c.validateCertificate(c.SelfSigned); err != nil {
 		return err
 	}
 	if c.DrainTimeout <= 0 || c.DrainTimeout > maxDrain {
