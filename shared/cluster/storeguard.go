@@ -38,8 +38,7 @@ func (g *storeGuard) check(r *http.Request, send sendFunc) error {
 	if g == nil {
 		return nil
 	}
-	path := strings.TrimPrefix(r.URL.EscapedPath(), g.server.EscapedPath())
-	if !g.guard.Concerns(r.Method, path, r.URL.RawQuery) {
+	if !g.guard.Concerns(r.Method, g.pathOf(r.URL), r.URL.RawQuery) {
 		return nil
 	}
 	isHub, err := g.isMemberHub(r, send)
@@ -55,6 +54,16 @@ func (g *storeGuard) check(r *http.Request, send sendFunc) error {
 				"call another namespace, or a single one for secrets, or the cluster itself", g.cluster)
 	}
 	return nil
+}
+
+// pathOf returns the escaped path below the member's server. Package forward sends paths byte for byte, as Opaque, which
+// may begin with the host.
+func (g *storeGuard) pathOf(u *url.URL) string {
+	path := u.EscapedPath()
+	if u.Opaque != "" {
+		path = strings.TrimPrefix(u.Opaque, "//"+u.Host)
+	}
+	return strings.TrimPrefix(path, g.server.EscapedPath())
 }
 
 func (g *storeGuard) isMemberHub(r *http.Request, send sendFunc) (bool, error) {

@@ -56,6 +56,17 @@ func newGateway(t *testing.T) *gatewayUnderTest {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Every service account has this right. Without it, the gateway could not recognize the hub.
+	_, err = cached.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+		RoleRef: rbacv1.RoleRef{
+			APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:service-account-issuer-discovery",
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	kubeconfig, err := cached.hub.UserKubeconfig(name)
 	if err != nil {
 		t.Fatal(err)

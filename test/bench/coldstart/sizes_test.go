@@ -15,7 +15,7 @@ var sizes = map[string]int64{
 	"dist/local/functions/fleet/bootstrap":   16.3e6,
 	"dist/local/functions/proxy/bootstrap":   13.4e6,
 	"dist/local/functions/rotate/bootstrap":  12.2e6,
-	"dist/local/clusterpass":                 57.1e6,
+	"dist/local/clusterpass":                 62.2e6,
 	"dist/local/clusterpass-local":           74.1e6,
 	"./websocket-bridge":                     73.5e6,
 	"./websocket-bridge/agent":               28.6e6,
