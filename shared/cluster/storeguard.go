@@ -56,8 +56,8 @@ func (g *storeGuard) check(r *http.Request, send sendFunc) error {
 	return nil
 }
 
-// pathOf returns the escaped path below the member's server. Package forward sends paths byte for byte, as Opaque, which
-// may begin with the host.
+// pathOf returns the escaped path below the member's server. Package forward sends paths byte for byte, as Opaque,
+// which may begin with the host.
 func (g *storeGuard) pathOf(u *url.URL) string {
 	path := u.EscapedPath()
 	if u.Opaque != "" {
