@@ -397,9 +397,10 @@ func (i *installation) testAgents(t *testing.T) {
 		"--values", write(t, "joined.yaml", text), "--values", write(t, "test.yaml", string(test)), "--wait",
 		"--timeout", "4m")
 	const path = "/api/v1/namespaces/" + workNamespace + "/configmaps"
+	pass := write(t, "private.kubeconfig", i.makePass(t, "private")) // has a context of the private cluster
 	for _, replica := range i.service.endpoints() {
 		waittest.Until(t, "the private cluster answers through "+replica, func() bool {
-			return i.status(t, i.pass, "private", replica, path) == http.StatusOK
+			return i.status(t, pass, "private", replica, path) == http.StatusOK
 		})
 	}
 	killed := time.Now()
@@ -407,7 +408,7 @@ func (i *installation) testAgents(t *testing.T) {
 	restarted := time.Now()
 	for _, replica := range i.service.endpoints() {
 		waittest.Until(t, "the private cluster answers again through "+replica, func() bool {
-			return i.status(t, i.pass, "private", replica, path) == http.StatusOK
+			return i.status(t, pass, "private", replica, path) == http.StatusOK
 		})
 	}
 	t.Logf("a killed replica was ready after %v; %v later, every replica reached the private cluster",

@@ -1,11 +1,12 @@
-package main
+package hub
 
 import (
-	"bytes"
+	"context"
 	"crypto/tls"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,12 +27,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes/agenttest"
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/shared/stores/kubernetes"
+	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
 const movedURL = "https://gateway.example.com"
 
-// installation is one that moves, with the credentials of its callers and agents.
-type installation struct {
+// movingInstallation has the credentials of its callers and agents.
+type movingInstallation struct {
 	*clustertest.Installation
 	t *testing.T
 
@@ -48,7 +51,7 @@ func openStoresAt(t *testing.T, address string) *stores.Stores {
 	if err := a.Decode(address); err != nil {
 		t.Fatal(err)
 	}
-	st, err := stores.Open(t.Context(), a)
+	st, err := stores.Open(t.Context(), a, kubernetes.Opener())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,10 +63,10 @@ func openStoresAt(t *testing.T, address string) *stores.Stores {
 	return st
 }
 
-func newMovedInstallation(t *testing.T, address string) *installation {
+func newMovingInstallation(t *testing.T, address string) *movingInstallation {
 	t.Helper()
 	st := openStoresAt(t, address)
-	i := &installation{Installation: clustertest.NewInstallation(t).InStores(st.Objects, st.Secrets), t: t}
+	i := &movingInstallation{Installation: clustertest.NewInstallation(t).InStores(st.Objects, st.Secrets), t: t}
 	i.Create("installation/id", "abcdefgh")
 	i.Grant("dev", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["get"]}`)
 	i.AddRegistry("pods", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod"}]}`)
@@ -89,26 +92,26 @@ func newMovedInstallation(t *testing.T, address string) *installation {
 	return i
 }
 
-func (i *installation) must(err error) {
+func (i *movingInstallation) must(err error) {
 	i.t.Helper()
 	if err != nil {
 		i.t.Fatal(err)
 	}
 }
 
-func (i *installation) issuer() *passes.Issuer {
+func (i *movingInstallation) issuer() *passes.Issuer {
 	return &passes.Issuer{Objects: i.Objects, Secrets: i.Secrets, URL: movedURL, Now: i.Clock.Now}
 }
 
-func (i *installation) verifier() *passes.Verifier {
+func (i *movingInstallation) verifier() *passes.Verifier {
 	return passes.NewVerifier(passes.Config{Objects: i.Objects, Secrets: i.Secrets, URL: movedURL, Now: i.Clock.Now})
 }
 
-func (i *installation) agents() agenttest.Gateway {
+func (i *movingInstallation) agents() agenttest.Gateway {
 	return agenttest.Gateway{Issuer: i.issuer(), Verifier: i.verifier()}
 }
 
-func (i *installation) createPass(name string, clusters ...string) string {
+func (i *movingInstallation) createPass(name string, clusters ...string) string {
 	i.t.Helper()
 	if len(clusters) == 0 {
 		clusters = []string{v1alpha1.Any}
@@ -124,7 +127,7 @@ func (i *installation) createPass(name string, clusters ...string) string {
 }
 
 // objects returns the values of the objects that a user sees.
-func (i *installation) objects() map[string]string {
+func (i *movingInstallation) objects() map[string]string {
 	i.t.Helper()
 	out := map[string]string{}
 	for _, prefix := range []string{
@@ -140,7 +143,7 @@ func (i *installation) objects() map[string]string {
 }
 
 // check fails the test unless everything works in the present stores.
-func (i *installation) check(place string) {
+func (i *movingInstallation) check(place string) {
 	i.t.Helper()
 	now := i.objects()
 	for key, value := range i.objectsOfTheStart {
@@ -219,13 +222,40 @@ func startAWS(t *testing.T) (kmsKey string) {
 	return aws.ToString(out.KeyMetadata.Arn)
 }
 
+// hubAddress returns the address of the stores in a new namespace of the hub, as a user with the rights of the gateway.
+func hubAddress(t *testing.T) string {
+	t.Helper()
+	name, _ := cached.namespace(t)
+	kubeconfig, err := cached.hub.UserKubeconfig(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "hub.kubeconfig")
+	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "kubernetes:" + name + ",kubeconfig=" + file
+}
+
+// clusterpass runs the command line, and returns both of its outputs.
+func clusterpass(t *testing.T, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, e2e.Program(t, "scripts/clusterpass", "clusterpass"), args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("clusterpass %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
 // TestInstallationMoves: an operator can change the place of an installation, and no caller or agent needs another
 // credential.
 func TestInstallationMoves(t *testing.T) {
 	key := startAWS(t)
-	t.Setenv(passphraseVariable, "correct horse battery")
+	t.Setenv("CLUSTERPASS_BACKUP_PASSPHRASE", "correct horse battery")
 	first := "dir:" + t.TempDir()
-	i := newMovedInstallation(t, first)
+	i := newMovingInstallation(t, first)
 	i.check(first)
 	from := first
 	for _, tt := range []struct {
@@ -233,107 +263,27 @@ func TestInstallationMoves(t *testing.T) {
 		flags []string
 		init  bool // the place needs clusterpass init
 	}{
+		{hubAddress(t), nil, false},
 		{"aws:moved", nil, true},
+		{hubAddress(t), []string{"--kms-key", key}, false},
 		{"dir:" + filepath.Join(t.TempDir(), "new"), []string{"--kms-key", key}, false},
 	} {
 		file := filepath.Join(t.TempDir(), "backup")
-		if out, err := (clusterpass{from}).run(t, append([]string{"backup", file}, tt.flags...)...); err != nil {
-			t.Fatalf("back up %s: %s%v", from, out, err)
-		}
+		clusterpass(t, append([]string{"--store", from, "backup", file}, tt.flags...)...)
 		info, err := os.Stat(file)
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%v, %v; want a file of mode 0600", info, err)
 		}
 		if tt.init {
-			if out, err := (clusterpass{tt.to}).run(t, "init"); err != nil {
-				t.Fatalf("%s%v", out, err)
-			}
+			clusterpass(t, "--store", tt.to, "init")
 		}
-		out, err := (clusterpass{tt.to}).run(t, append([]string{"restore", file}, tt.flags...)...)
-		if err != nil || !strings.Contains(out, "https://bridge.example.com:8444: far") {
-			t.Fatalf("restore into %s: %s%v", tt.to, out, err)
+		out := clusterpass(t, append([]string{"--store", tt.to, "restore", file}, tt.flags...)...)
+		if !strings.Contains(out, "https://bridge.example.com:8444: far") {
+			t.Fatalf("restore into %s: %s", tt.to, out)
 		}
 		st := openStoresAt(t, tt.to)
 		i.Installation = i.InStores(st.Objects, st.Secrets)
 		i.check(tt.to)
 		from = tt.to
-	}
-}
-
-// TestBackupByStandardStreams: a pipeline to another machine must work, and ask nothing.
-func TestBackupByStandardStreams(t *testing.T) {
-	c, kc := setup(t)
-	addLab(t, c, kc)
-	passphrase := filepath.Join(t.TempDir(), "passphrase")
-	if err := os.WriteFile(passphrase, []byte("correct horse battery\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var file, messages bytes.Buffer
-	cmd := root()
-	cmd.SetOut(&file)
-	cmd.SetErr(&messages)
-	cmd.SetArgs([]string{"--store", c.store, "backup", "-", "--passphrase-file", passphrase})
-	if err := cmd.ExecuteContext(t.Context()); err != nil || !strings.Contains(messages.String(), "is backed up: ") {
-		t.Fatalf("%s%v", messages.String(), err)
-	}
-	cmd = root()
-	var out bytes.Buffer
-	cmd.SetIn(&file)
-	cmd.SetOut(&out)
-	cmd.SetErr(&out)
-	to := clusterpass{"dir:" + filepath.Join(t.TempDir(), "to")}
-	cmd.SetArgs([]string{"--store", to.store, "restore", "-", "--passphrase-file", passphrase})
-	if err := cmd.ExecuteContext(t.Context()); err != nil {
-		t.Fatalf("%s%v", out.String(), err)
-	}
-	if shown, err := to.run(t, "cluster", "show", "lab"); err != nil || !strings.Contains(shown, "region: eu") {
-		t.Errorf("%s%v", shown, err)
-	}
-}
-
-// TestRefusedRestoreWritesNothing fails if a wrong file or a short passphrase leaves something behind.
-func TestRefusedRestoreWritesNothing(t *testing.T) {
-	c, kc := setup(t)
-	addLab(t, c, kc)
-	dir := t.TempDir()
-	file, target := filepath.Join(dir, "backup"), filepath.Join(dir, "target")
-	t.Setenv(passphraseVariable, "short")
-	if out, err := c.run(t, "backup", file); err == nil || !strings.Contains(err.Error(), "at least 12") {
-		t.Errorf("a short passphrase: %s%v", out, err)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("%v, %v is left", left, err)
-	}
-	t.Setenv(passphraseVariable, "correct horse battery")
-	if out, err := c.run(t, "backup", file); err != nil {
-		t.Fatalf("%s%v", out, err)
-	}
-	whole, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	changed := bytes.Clone(whole)
-	changed[len(changed)-20] ^= 1
-	for name, tt := range map[string]struct {
-		file             []byte
-		passphrase, want string
-	}{
-		"wrong passphrase": {whole, "wrong horse battery", "the passphrase is wrong"},
-		"cut file":         {whole[:len(whole)-1], "correct horse battery", "damaged or incomplete"},
-		"changed byte":     {changed, "correct horse battery", "damaged or incomplete"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if err := os.WriteFile(file, tt.file, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			t.Setenv(passphraseVariable, tt.passphrase)
-			out, err := (clusterpass{"dir:" + target}).run(t, "restore", file)
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%s%v, want %s", out, err, tt.want)
-			}
-			if _, err := os.Stat(target); !os.IsNotExist(err) {
-				t.Errorf("the store was created: %v", err)
-			}
-		})
 	}
 }
