@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"io"
@@ -31,7 +32,10 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-const movedURL = "https://gateway.example.com"
+const (
+	movedURL              = "https://gateway.example.com"
+	region, standbyRegion = "eu-central-1", "eu-west-1"
+)
 
 // movingInstallation has the credentials of its callers and agents.
 type movingInstallation struct {
@@ -210,7 +214,7 @@ func startAWS(t *testing.T) (kmsKey string) {
 	t.Cleanup(moto.Close)
 	front := mototest.NewFront(t, moto.URL)
 	for name, value := range map[string]string{
-		"AWS_ENDPOINT_URL": front.URL, "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
+		"AWS_ENDPOINT_URL": front.URL, "AWS_REGION": region, "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
 		"AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI", "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
 	} {
 		t.Setenv(name, value)
@@ -259,14 +263,16 @@ func TestInstallationMoves(t *testing.T) {
 	i.check(first)
 	from := first
 	for _, tt := range []struct {
-		to    string
-		flags []string
-		init  bool // the place needs clusterpass init
+		to     string
+		region string // empty means region
+		flags  []string
+		init   bool // the place needs clusterpass init
 	}{
-		{hubAddress(t), nil, false},
-		{"aws:moved", nil, true},
-		{hubAddress(t), []string{"--kms-key", key}, false},
-		{"dir:" + filepath.Join(t.TempDir(), "new"), []string{"--kms-key", key}, false},
+		{to: hubAddress(t)},
+		{to: "aws:moved", init: true},
+		{to: "aws:moved", region: standbyRegion, init: true},
+		{to: hubAddress(t)},
+		{to: "dir:" + filepath.Join(t.TempDir(), "new"), flags: []string{"--kms-key", key}},
 	} {
 		file := filepath.Join(t.TempDir(), "backup")
 		clusterpass(t, append([]string{"--store", from, "backup", file}, tt.flags...)...)
@@ -274,6 +280,7 @@ func TestInstallationMoves(t *testing.T) {
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%v, %v; want a file of mode 0600", info, err)
 		}
+		t.Setenv("AWS_REGION", cmp.Or(tt.region, region))
 		if tt.init {
 			clusterpass(t, "--store", tt.to, "init")
 		}
