@@ -127,7 +127,7 @@ func (p *Parts) NewMembers(t cluster.Tunnel) *cluster.Members {
 }
 
 // NewTunnel returns the path to private clusters through the tunnel port of the bridge.
-func (p *Parts) NewTunnel() cluster.Tunnel { return &tunnel.Dialer{Keys: p.Verifier} }
+func (p *Parts) NewTunnel() cluster.Tunnel { return &tunnel.Dialer{Verifier: p.Verifier} }
 
 // DialPolicy returns the policy for connections to member clusters. If t is nil, private clusters are unreachable.
 func (p *Parts) DialPolicy(t cluster.Tunnel) cluster.DialPolicy {
@@ -177,7 +177,7 @@ func (p *Parts) NewGateway(ctx context.Context, o Options) (*gateway.Gateway, er
 	cfg := gateway.Config{
 		Identity: chain, Passes: p.Verifier, Access: p.Access, Members: o.Members, API: o.API, Streams: o.Streams,
 		Admission: o.Admission, Function: o.Function, Source: o.Source, Origins: p.Env.Origins, Recheck: o.Recheck,
-		DiscoveryTimeout: o.DiscoveryTimeout, Log: p.Log, Audit: auditLog, Namespace: p.Env.CloudWatch,
+		DiscoveryTimeout: o.DiscoveryTimeout, Log: p.Log, Audit: auditLog, MetricsNamespace: p.Env.CloudWatch,
 		Caches: []func() map[string]cache.Stats{o.Members.Stats, p.Verifier.Stats},
 	}
 	if oidc := p.Env.Authentication.oidc; oidc != nil {

@@ -151,7 +151,7 @@ func (e *Env) chain(peer identity.Peer, p *passes.Verifier) (identity.Chain, err
 		}
 		c = append(c, identity.FrontProxy{CA: fp.CA, Names: fp.Names, Peer: peer})
 	}
-	c = append(c, identity.X509{CA: identity.NewClientCA(e.ClientCA.Pool(), nil), Peer: peer, Inspect: p.Certificate})
+	c = append(c, identity.X509{CA: identity.NewClientCA(e.ClientCA.Pool(), nil), Peer: peer, Inspect: p.CheckCertificate})
 	var bearer identity.Bearer
 	if e.URL != "" {
 		bearer = append(bearer, p)

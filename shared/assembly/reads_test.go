@@ -87,7 +87,7 @@ func TestWarmProcessReadsEachObjectRarely(t *testing.T) {
 	const perSecond = 6
 	for range 60 * perSecond {
 		u := &identity.User{Name: "alice", Groups: []string{"dev"}}
-		if err := verifier.Certificate(t.Context(), certificate.Leaf, u); err != nil {
+		if err := verifier.CheckCertificate(t.Context(), certificate.Leaf, u); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := authorizer.Policy(t.Context()); err != nil {

@@ -80,7 +80,7 @@ func (h *installation) gatewayWith(configure func(*control.Config)) *server {
 			URL: gatewayURL, Log: log})
 		c.Identity = identity.Chain{
 			identity.X509{
-				CA: identity.NewClientCA(h.CA.Pool(), nil), Peer: identity.TLSPeer, Inspect: verifier.Certificate,
+				CA: identity.NewClientCA(h.CA.Pool(), nil), Peer: identity.TLSPeer, Inspect: verifier.CheckCertificate,
 			},
 			identity.Bearer{verifier},
 		}

@@ -238,7 +238,7 @@ func TestFailClosed(t *testing.T) {
 func TestFunctionReportsLostEvents(t *testing.T) {
 	var log waittest.Buffer
 	h := newGateway(t, gatewaytest.Options{Function: gateway.NewFunction(""), Configure: func(c *gateway.Config) {
-		c.Log, c.Namespace = jsonLog(&log), "Clusterpass/test"
+		c.Log, c.MetricsNamespace = jsonLog(&log), "Clusterpass/test"
 		c.Audit = audit.New(audit.Config{
 			Sink: sinkFunc(func([][]byte) (int, error) { return 0, io.ErrClosedPipe }), Log: jsonLog(io.Discard),
 		})

@@ -22,17 +22,17 @@ type call struct {
 	release    func()         // releases the caller's slot; never nil, and safe to call twice
 	unverified UnverifiedCall // slots of a caller whom only the member can identify; nil for others, or without a limit
 
-	forwarded  forward.Call   // a field instead of a variable, to keep the goroutine's stack small while a stream waits
-	audit      *audit.Request // nil without an audit log
-	response   http.Header
-	err        *status.Error
-	ended      *status.Error // why the gateway ended a stream
-	reached    string        // comma-separated clusters from RecordClusters; only for the fleet
-	staleReads uint64        // Gateway.staleReads when the request began; only in a function
+	forwarded      forward.Call   // not a variable, to keep the goroutine's stack small while a stream waits
+	audit          *audit.Request // nil without an audit log
+	responseHeader http.Header
+	err            *status.Error
+	ended          *status.Error // why the gateway ended a stream
+	reached        string        // comma-separated clusters from RecordClusters; only for the fleet
+	staleReads     uint64        // Gateway.staleReads when the request began; only in a function
 }
 
-func newCall(q *audit.Request, response http.Header) *call {
-	return &call{started: time.Now(), audit: q, response: response, release: func() {}}
+func newCall(q *audit.Request, responseHeader http.Header) *call {
+	return &call{started: time.Now(), audit: q, responseHeader: responseHeader, release: func() {}}
 }
 
 func (c *call) end() {
@@ -64,7 +64,7 @@ func (c *call) setAuditID(r *http.Request) {
 		return
 	}
 	r.Header.Set(audit.IDHeader, c.audit.ID())
-	c.response.Set(audit.IDHeader, c.audit.ID())
+	c.responseHeader.Set(audit.IDHeader, c.audit.ID())
 }
 
 // responseObserver returns nil for OPTIONS: a member may respond to it without a check of the token.

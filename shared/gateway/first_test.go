@@ -140,7 +140,7 @@ func newGatewayForPasses(t *testing.T, s *recordedStores) *fixture {
 		c.Identity = append(c.Identity, identity.Bearer{c.Passes})
 		c.Members = cluster.NewMembers(cluster.Config{
 			Objects: s, Secrets: recordedSecrets{s}, Log: slog.New(slog.DiscardHandler),
-			Policy: cluster.DialPolicy{AllowLoopback: true, Tunnel: &tunnel.Dialer{Keys: c.Passes}},
+			Policy: cluster.DialPolicy{AllowLoopback: true, Tunnel: &tunnel.Dialer{Verifier: c.Passes}},
 		})
 		t.Cleanup(c.Members.Close)
 	}})

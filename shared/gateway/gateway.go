@@ -70,8 +70,8 @@ type Config struct {
 	Audit *audit.Log
 	// Caches return the statistics of caches by name.
 	Caches []func() map[string]cache.Stats
-	// Namespace is that of the CloudWatch metrics in a function's log. "" means no metrics.
-	Namespace string
+	// MetricsNamespace is the namespace of the CloudWatch metrics in a function's log. "" means no metrics.
+	MetricsNamespace string
 }
 
 // Gateway implements http.Handler. It is safe for concurrent use.

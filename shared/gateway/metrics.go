@@ -59,13 +59,13 @@ func (g *Gateway) metricAttrs(stale uint64) (attrs []slog.Attr, least slog.Level
 			metrics = append(metrics, map[string]string{"Name": m.name, "Unit": "Count"})
 		}
 	}
-	if len(attrs) == 0 || g.cfg.Namespace == "" {
+	if len(attrs) == 0 || g.cfg.MetricsNamespace == "" {
 		return attrs, least
 	}
 	attrs = append(attrs, slog.Any("_aws", map[string]any{
 		"Timestamp": time.Now().UnixMilli(),
 		"CloudWatchMetrics": []any{map[string]any{
-			"Namespace": g.cfg.Namespace, "Dimensions": [][]string{{}}, "Metrics": metrics,
+			"Namespace": g.cfg.MetricsNamespace, "Dimensions": [][]string{{}}, "Metrics": metrics,
 		}},
 	}))
 	return attrs, least

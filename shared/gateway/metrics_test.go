@@ -58,7 +58,7 @@ func TestStaleReads(t *testing.T) {
 	var log bytes.Buffer // read after the server has ended
 	stale.Store(7)       // of earlier calls
 	h := newGateway(t, gatewaytest.Options{Function: gateway.NewFunction(""), Configure: func(c *gateway.Config) {
-		c.Log, c.Namespace = slog.New(slog.NewJSONHandler(&log, nil)), "Clusterpass/test"
+		c.Log, c.MetricsNamespace = slog.New(slog.NewJSONHandler(&log, nil)), "Clusterpass/test"
 		c.Caches = []func() map[string]cache.Stats{
 			func() map[string]cache.Stats { return map[string]cache.Stats{"secrets": {StaleHits: stale.Load()}} },
 			func() map[string]cache.Stats { return map[string]cache.Stats{"keys": {StaleHits: 1}} },

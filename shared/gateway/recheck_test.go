@@ -42,7 +42,7 @@ func BenchmarkRecheck(b *testing.B) {
 	}
 	leaf := i.ClientCertificate("ann", "dev").Leaf
 	withCertificate := &identity.User{Name: "ann", Groups: []string{"dev"}, Expires: leaf.NotAfter}
-	if err := verifier.Certificate(b.Context(), leaf, withCertificate); err != nil {
+	if err := verifier.CheckCertificate(b.Context(), leaf, withCertificate); err != nil {
 		b.Fatal(err)
 	}
 	members := cluster.NewMembers(cluster.Config{Objects: i.Objects, Secrets: i.Secrets, Freshness: cluster.Remote})

@@ -63,10 +63,10 @@ type confirmation struct {
 
 // AgentAuth contains the credential and the proof of an agent's request.
 type AgentAuth struct {
-	Token   string
-	Proof   string         // proves the possession of the key that Token is bound to
-	Use     possession.Use // the purpose of the request
-	Request string         // PKCS#10 request for the next credential, only with possession.Renew
+	Token              string
+	Proof              string         // proves the possession of the key that Token is bound to
+	Use                possession.Use // the purpose of the request
+	CertificateRequest string         // PKCS#10 request for the next credential, only with possession.Renew
 }
 
 // Agent is an authenticated agent of a private cluster.
@@ -76,8 +76,8 @@ type Agent struct {
 	// Recheck returns a *status.Error unless the credential is still valid. It checks its expiry, the key that signed it,
 	// its enrolment and its Cluster.
 	Recheck func(ctx context.Context) error
-	// Ending reports whether the last quarter of the credential's lifetime has begun.
-	Ending func() bool
+	// IsEnding reports whether the last quarter of the credential's lifetime has begun.
+	IsEnding func() bool
 
 	uid           string // the enrolment's
 	generation    uint64 // 0 for a bootstrap credential and one that an earlier release issued
@@ -149,9 +149,9 @@ func (i *Issuer) signAgentToken(
 	}, own)
 }
 
-// Agent authenticates an agent of the named cluster. Its errors are *status.Error: Unauthenticated or StoreUnavailable.
-// If one wraps a *ReusedError, the caller must call Issuer.EndAgents.
-func (v *Verifier) Agent(ctx context.Context, cluster string, p AgentAuth) (*Agent, error) {
+// AuthenticateAgent authenticates an agent of the named cluster. Its errors are *status.Error: Unauthenticated or
+// StoreUnavailable. If the error wraps a *ReusedError, the caller must call Issuer.EndAgents.
+func (v *Verifier) AuthenticateAgent(ctx context.Context, cluster string, p AgentAuth) (*Agent, error) {
 	if v.cfg.URL == "" {
 		return nil, refusal(nil,
 			"this gateway accepts no agents: its own URL is not configured; have its administrator set CLUSTERPASS_URL")
@@ -178,7 +178,7 @@ func (v *Verifier) Agent(ctx context.Context, cluster string, p AgentAuth) (*Age
 	a := &Agent{Cluster: cluster, TTL: c.Expiry.Time().Sub(c.IssuedAt.Time()), uid: c.ID, generation: own.Generation}
 	proof := ""
 	if own.Confirmation != nil {
-		proof, err = possession.Verify(own.Confirmation.Key, p.Proof, p.Token, p.Use, p.Request, v.cfg.Now())
+		proof, err = possession.Verify(own.Confirmation.Key, p.Proof, p.Token, p.Use, p.CertificateRequest, v.cfg.Now())
 		if err == nil {
 			a.keyThumbprint, err = possession.Thumbprint(own.Confirmation.Key)
 		}
@@ -218,7 +218,7 @@ func hasAudience(token, audience string) bool {
 }
 
 func (v *Verifier) setChecks(a *Agent, end time.Time, keyID string) {
-	a.Ending = func() bool { return !v.cfg.Now().Before(end.Add(-a.TTL / 4)) }
+	a.IsEnding = func() bool { return !v.cfg.Now().Before(end.Add(-a.TTL / 4)) }
 	var checked atomic.Pointer[[2][]byte]
 	a.Recheck = func(ctx context.Context) error {
 		if !v.cfg.Now().Before(end.Add(clockSkew)) {

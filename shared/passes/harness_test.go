@@ -96,7 +96,7 @@ func (o *testGateway) authenticateLeaf(leaf *x509.Certificate) (*identity.User, 
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
 	return identity.X509{
-		CA: identity.NewClientCA(o.CA.Pool(), o.clock.Now), Peer: identity.TLSPeer, Inspect: o.Certificate,
+		CA: identity.NewClientCA(o.CA.Pool(), o.clock.Now), Peer: identity.TLSPeer, Inspect: o.CheckCertificate,
 	}.Authenticate(r)
 }
 

@@ -117,7 +117,8 @@ func TestReadersMakeNoPass(t *testing.T) {
 	if err := o.VerifyTunnelToken(t.Context(), string(token.Reveal()), "prod"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := function.Agent(t.Context(), "prod", AgentAuth{Token: agent, Use: possession.Renew}); err != nil {
+	auth := AgentAuth{Token: agent, Use: possession.Renew}
+	if _, err := function.AuthenticateAgent(t.Context(), "prod", auth); err != nil {
 		t.Fatal(err)
 	}
 
@@ -170,7 +171,7 @@ func TestKeysAreApart(t *testing.T) {
 		}
 	}
 	for name, token := range map[string]string{"a pass": pass, "a tunnel token": connect} {
-		a, err := o.Agent(t.Context(), "prod", AgentAuth{Token: token, Use: possession.Renew})
+		a, err := o.AuthenticateAgent(t.Context(), "prod", AgentAuth{Token: token, Use: possession.Renew})
 		if a != nil || status.From(err).Reason != status.Unauthenticated {
 			t.Errorf("%s is an agent's credential: %+v, %v", name, a, err)
 		}
@@ -178,7 +179,7 @@ func TestKeysAreApart(t *testing.T) {
 	if err := o.VerifyTunnelToken(t.Context(), connect, "prod"); err != nil {
 		t.Error(err)
 	}
-	if _, err := o.Agent(t.Context(), "prod", AgentAuth{Token: agent, Use: possession.Renew}); err != nil {
+	if _, err := o.AuthenticateAgent(t.Context(), "prod", AgentAuth{Token: agent, Use: possession.Renew}); err != nil {
 		t.Error(err)
 	}
 }

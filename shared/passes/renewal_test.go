@@ -42,7 +42,7 @@ func (a *agents) connect(c possession.Credential) (*passes.Agent, error) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return a.Verifier.Agent(a.t.Context(), "prod", p)
+	return a.Verifier.AuthenticateAgent(a.t.Context(), "prod", p)
 }
 
 func (a *agents) renewLater(c possession.Credential) possession.Credential {
@@ -72,10 +72,10 @@ func TestCopiedRequestOfAnAgentIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Verifier.Agent(t.Context(), "prod", p); err != nil {
+	if _, err := a.Verifier.AuthenticateAgent(t.Context(), "prod", p); err != nil {
 		t.Fatal(err)
 	}
-	_, err = a.Verifier.Agent(t.Context(), "prod", p)
+	_, err = a.Verifier.AuthenticateAgent(t.Context(), "prod", p)
 	if status.From(err).Reason != status.Unauthenticated || !strings.Contains(err.Error(), "used before") {
 		t.Errorf("the same request again: %v", err)
 	}

@@ -304,9 +304,9 @@ func (v *Verifier) pass(ctx context.Context, name, uid string) ([]byte, *v1alpha
 	return value, p, nil
 }
 
-// Certificate rejects client certificates that are revoked, or whose pass is no longer valid. It sets u.Recheck. If the
-// certificate belongs to a pass, *u becomes the user of the pass. It implements identity.X509.Inspect.
-func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, u *identity.User) error {
+// CheckCertificate rejects a certificate that is revoked, or whose pass is no longer valid. It sets u.Recheck. For the
+// certificate of a pass, it replaces *u by the user of that pass. It implements identity.X509.Inspect.
+func (v *Verifier) CheckCertificate(ctx context.Context, leaf *x509.Certificate, u *identity.User) error {
 	serial := Serial(leaf)
 	u.Recheck = func(ctx context.Context) error { return v.checkRevocation(ctx, serial) }
 	if err := u.Recheck(ctx); err != nil {

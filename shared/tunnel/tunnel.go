@@ -32,10 +32,10 @@ const timeout = 20 * time.Second
 const maxAnswer = 16 << 10
 
 // Dialer connects through the tunnel port. It is safe for concurrent use.
-type Dialer struct{ Keys *passes.Verifier }
+type Dialer struct{ Verifier *passes.Verifier }
 
 // Prepare reads the keys that Dial needs, unless they are cached.
-func (d *Dialer) Prepare(ctx context.Context) { d.Keys.Prepare(ctx) }
+func (d *Dialer) Prepare(ctx context.Context) { d.Verifier.Prepare(ctx) }
 
 // Dial connects to a cluster's API server through the tunnel port at proxy, which dial connects to. address is that in
 // its kubeconfig. Errors are *status.Error or the context's.
@@ -89,7 +89,7 @@ func (d *Dialer) connect(ctx context.Context, cluster string, to Destination, pr
 					"https://bridge.internal:8444",
 				cluster)
 	}
-	token, err := d.Keys.TunnelToken(ctx, to.Cluster)
+	token, err := d.Verifier.TunnelToken(ctx, to.Cluster)
 	if err != nil {
 		return nil, unreachable(ctx, cluster, proxy.Host, err)
 	}
@@ -103,7 +103,7 @@ func (d *Dialer) connect(ctx context.Context, cluster string, to Destination, pr
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"},
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection does it, with the gateway's own keys
 		VerifyConnection: func(cs tls.ConnectionState) error {
-			return d.Keys.VerifyTunnelCertificate(ctx, cs.PeerCertificates[0])
+			return d.Verifier.VerifyTunnelCertificate(ctx, cs.PeerCertificates[0])
 		},
 	})
 	if err = conn.HandshakeContext(ctx); err == nil {

@@ -72,7 +72,9 @@ func tunnelSpeed(ctx context.Context, out io.Writer, data string) error {
 	log := slog.New(slog.DiscardHandler)
 	issuer := &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: url}
 	keys := passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: url, Log: log})
-	bridge := agentserver.New(agentserver.Config{Issuer: issuer, Keys: keys, Log: log, Metrics: prometheus.NewRegistry()})
+	bridge := agentserver.New(agentserver.Config{
+		Issuer: issuer, Verifier: keys, Log: log, Metrics: prometheus.NewRegistry(),
+	})
 	defer bridge.Close()
 	front := httptest.NewTLSServer(bridge.Handler(http.NotFoundHandler()))
 	defer front.Close()
@@ -231,7 +233,7 @@ func (r *agentLink) measureReconnects(agent *links.Keeper) ([]time.Duration, err
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
 func dialer(keys *passes.Verifier, port string) dialFunc {
-	d := &tunnel.Dialer{Keys: keys}
+	d := &tunnel.Dialer{Verifier: keys}
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return d.Dial(ctx, "bench", "", &url.URL{Scheme: "https", Host: port}, (&net.Dialer{}).DialContext)
 	}

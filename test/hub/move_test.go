@@ -159,7 +159,7 @@ func (i *movingInstallation) check(place string) {
 		v := i.verifier()
 		c.Passes = v
 		c.Identity = identity.Chain{
-			identity.X509{CA: identity.NewClientCA(i.CA.Pool(), nil), Peer: identity.TLSPeer, Inspect: v.Certificate},
+			identity.X509{CA: identity.NewClientCA(i.CA.Pool(), nil), Peer: identity.TLSPeer, Inspect: v.CheckCertificate},
 			identity.Bearer{v},
 		}
 	}})

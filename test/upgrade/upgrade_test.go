@@ -148,10 +148,10 @@ func checkCredentials(t *testing.T, dir string, st *stores.Stores) {
 		t.Errorf("the token is %+v, %v", user, err)
 	}
 	good, revoked := readCertificate(t, dir, "good.pem"), readCertificate(t, dir, "revoked.pem")
-	if err := verifier.Certificate(ctx, good, &identity.User{Name: "ann"}); err != nil {
+	if err := verifier.CheckCertificate(ctx, good, &identity.User{Name: "ann"}); err != nil {
 		t.Errorf("the certificate is refused: %v", err)
 	}
-	if verifier.Certificate(ctx, revoked, &identity.User{Name: "ann"}) == nil {
+	if verifier.CheckCertificate(ctx, revoked, &identity.User{Name: "ann"}) == nil {
 		t.Error("the revoked certificate is taken")
 	}
 }
@@ -204,11 +204,11 @@ func checkAgent(t *testing.T, dir string, st *stores.Stores, isBound bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return g.Verifier.Agent(ctx, "private1", p)
+		return g.Verifier.AuthenticateAgent(ctx, "private1", p)
 	}
 	if agent, err := connect(own); err != nil {
 		t.Errorf("the agent is refused: %v", err)
-	} else if err := agent.Recheck(ctx); err != nil || agent.TTL != passes.MaxTTL || agent.Ending() {
+	} else if err := agent.Recheck(ctx); err != nil || agent.TTL != passes.MaxTTL || agent.IsEnding() {
 		t.Errorf("the agent is %+v, %v", agent, err)
 	}
 	replaced := possession.Credential{

@@ -27,11 +27,11 @@ func TestStuckInLastQuarter(t *testing.T) {
 	var looked atomic.Int64
 	stuck := &session{cluster: "stuck", agent: "a", mux: stuckMux(t)}
 	stuck.credential.Store(&passes.Agent{
-		Cluster: "stuck", Ending: func() bool { return true }, Recheck: func(context.Context) error { return nil },
+		Cluster: "stuck", IsEnding: func() bool { return true }, Recheck: func(context.Context) error { return nil },
 	})
 	other := &session{cluster: "other", agent: "a", mux: stuckMux(t)}
 	other.credential.Store(&passes.Agent{
-		Cluster: "other", Ending: func() bool { return false },
+		Cluster: "other", IsEnding: func() bool { return false },
 		Recheck: func(context.Context) error { looked.Add(1); return nil },
 	})
 	for _, s := range []*session{stuck, other} {

@@ -127,7 +127,7 @@ func (w *world) pair() (here, there *replica) {
 func (w *world) replicaAt(ln net.Listener, configure ...func(*agentserver.Config)) *replica {
 	w.t.Helper()
 	cfg := agentserver.Config{
-		Issuer: w.issuer, Keys: w.keys, Recheck: 200 * time.Millisecond, Log: w.log, Metrics: prometheus.NewRegistry(),
+		Issuer: w.issuer, Verifier: w.keys, Recheck: 200 * time.Millisecond, Log: w.log, Metrics: prometheus.NewRegistry(),
 	}
 	for _, fn := range configure {
 		fn(&cfg)
@@ -264,7 +264,7 @@ func (a *agent) carries(t *testing.T) int {
 func (w *world) client(cluster, port string) *http.Client {
 	roots := x509.NewCertPool()
 	roots.AddCert(w.api.Certificate())
-	d := &tunnel.Dialer{Keys: w.keys}
+	d := &tunnel.Dialer{Verifier: w.keys}
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},

@@ -33,7 +33,7 @@ func (a *Agents) Listen(ln net.Listener) *Port {
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelDebug), // mostly TLS handshakes
 		TLSConfig: &tls.Config{
-			MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}, GetCertificate: a.cfg.Keys.TunnelCertificate,
+			MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}, GetCertificate: a.cfg.Verifier.TunnelCertificate,
 		},
 	}
 	a.cfg.Log.Info("the tunnel port is open", "address", ln.Addr().String())
@@ -73,7 +73,7 @@ func (p *Port) connect(w http.ResponseWriter, r *http.Request) error {
 		return status.New(status.Unauthenticated, "",
 			"the request has no tunnel token: only parts of the gateway may connect here")
 	}
-	if err := p.agents.cfg.Keys.VerifyTunnelToken(r.Context(), token, cluster); err != nil {
+	if err := p.agents.cfg.Verifier.VerifyTunnelToken(r.Context(), token, cluster); err != nil {
 		p.agents.cfg.Log.Warn("a token at the tunnel port is invalid", "cluster", cluster, "remote", r.RemoteAddr, "error",
 			err.Error())
 		return err

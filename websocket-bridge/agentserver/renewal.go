@@ -14,7 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-const alarmTimeout = 10 * time.Second
+const endAgentsTimeout = 10 * time.Second
 
 // ReusesMetric counts uses of credentials that prove a copy.
 const ReusesMetric = "clusterpass_agent_credential_reuses_total"
@@ -37,9 +37,9 @@ func (a *Agents) sendRenewal(w http.ResponseWriter, r *http.Request, agent *pass
 	return nil
 }
 
-// alarm handles errors of passes.ReusedError: it ends all credentials of the cluster's agents, and records the event.
-// It reports whether err is such an error. r is the request with the credential, or the one that opened the tunnel.
-func (a *Agents) alarm(r *http.Request, err error) bool {
+// endIfReused reports whether err wraps a *passes.ReusedError. If so, it ends all credentials of the cluster's agents,
+// and records the reuse. r is the request with the credential, or the request that opened the tunnel.
+func (a *Agents) endIfReused(r *http.Request, err error) bool {
 	var reused *passes.ReusedError
 	if !errors.As(err, &reused) {
 		return false
@@ -55,7 +55,7 @@ func (a *Agents) alarm(r *http.Request, err error) bool {
 	event.Decision(false, failed.Message)
 	event.Completed(failed.Code(), failed)
 	// The client must not be able to prevent this by closing the connection.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), alarmTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), endAgentsTimeout)
 	defer cancel()
 	if err := a.cfg.Issuer.EndAgents(ctx, agent, passes.Reuse{Time: time.Now(), From: from}); err != nil {
 		a.cfg.Log.Error("the credentials of a cluster's agents cannot be ended now",

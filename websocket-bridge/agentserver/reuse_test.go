@@ -136,7 +136,7 @@ func TestProofIsForOneRequest(t *testing.T) {
 		isGood bool
 	}{
 		"unchanged":           {func(*passes.AgentAuth) {}, true},
-		"for another request": {func(p *passes.AgentAuth) { p.Request = other }, false},
+		"for another request": {func(p *passes.AgentAuth) { p.CertificateRequest = other }, false},
 		"for another use":     {func(p *passes.AgentAuth) { p.Use = possession.Connect }, false},
 		"later":               {func(*passes.AgentAuth) { w.Clock.Advance(2 * possession.ProofAge) }, false},
 		"as the token":        {func(p *passes.AgentAuth) { p.Token = p.Proof }, false},
@@ -145,7 +145,7 @@ func TestProofIsForOneRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := w.present(honest, possession.Renew, request)
 			tt.change(&p)
-			if _, err := w.keys.Agent(t.Context(), "prod", p); (err == nil) != tt.isGood {
+			if _, err := w.keys.AuthenticateAgent(t.Context(), "prod", p); (err == nil) != tt.isGood {
 				t.Errorf("error %v", err)
 			}
 		})

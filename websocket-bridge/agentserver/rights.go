@@ -54,20 +54,20 @@ func (a *Agents) recheckOne(ctx context.Context, s *session) {
 
 // renew requests a newer credential if the known one ends soon, so that the tunnel can stay open.
 func (a *Agents) renew(ctx context.Context, s *session) {
-	if ctx.Err() != nil || s.mux.IsClosed() || !s.credential.Load().Ending() {
+	if ctx.Err() != nil || s.mux.IsClosed() || !s.credential.Load().IsEnding() {
 		return
 	}
 	p, err := a.fetchCredential(ctx, s)
 	if err == nil {
 		var by *passes.Agent
-		if by, err = a.cfg.Keys.Agent(ctx, s.cluster, p); err == nil {
+		if by, err = a.cfg.Verifier.AuthenticateAgent(ctx, s.cluster, p); err == nil {
 			s.credential.Store(by)
 		}
 	}
 	if err != nil {
 		a.cfg.Log.Debug("an agent has no newer credential", "cluster", s.cluster, "error", err.Error())
 	}
-	if a.alarm(s.opening, err) {
+	if a.endIfReused(s.opening, err) {
 		_ = s.mux.Close() // a handshake with this credential would be refused, too
 	}
 }

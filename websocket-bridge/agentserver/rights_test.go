@@ -59,7 +59,7 @@ func TestRevocation(t *testing.T) {
 			if err := s.ended(); err == nil {
 				t.Error("its stream goes on")
 			}
-			if _, err := w.keys.Agent(t.Context(), "prod", w.present(token, possession.Connect, "")); err == nil {
+			if _, err := w.keys.AuthenticateAgent(t.Context(), "prod", w.present(token, possession.Connect, "")); err == nil {
 				t.Error("its credential is taken")
 			}
 			if err := w.version(c); err == nil {
@@ -109,7 +109,7 @@ func TestRechecksSideBySide(t *testing.T) {
 	w := newWorld(t)
 	meet := &meeting{Store: w.Objects, both: make(chan struct{}), of: map[string]bool{}}
 	r := w.replica(func(c *agentserver.Config) {
-		c.Keys = passes.NewVerifier(passes.Config{Objects: meet, Secrets: w.issuer.Secrets, URL: gatewayURL, Log: w.log})
+		c.Verifier = passes.NewVerifier(passes.Config{Objects: meet, Secrets: w.issuer.Secrets, URL: gatewayURL, Log: w.log})
 	})
 	for _, name := range []string{"one", "two"} {
 		w.agent(name, w.enrol(name, time.Hour), w.front.address())

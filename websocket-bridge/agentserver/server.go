@@ -48,9 +48,9 @@ import (
 
 // Config configures Agents.
 type Config struct {
-	Issuer *passes.Issuer   // renews agents' credentials, and ends them if a copy was used
-	Keys   *passes.Verifier // verifies agents' credentials, and tokens at the tunnel port
-	Peers  Peers            // tunnel ports of all replicas, including this one; empty for one replica
+	Issuer   *passes.Issuer   // renews agents' credentials, and ends them if a copy was used
+	Verifier *passes.Verifier // verifies agents' credentials, and tokens at the tunnel port
+	Peers    Peers            // tunnel ports of all replicas, including this one; empty for one replica
 	// Lookup returns the addresses of a host. nil means net.DefaultResolver.LookupHost.
 	Lookup  func(ctx context.Context, host string) ([]string, error)
 	Max     int           // maximum number of agents of this replica; 0 means 5000
@@ -93,7 +93,8 @@ func New(cfg Config) *Agents {
 		cfg.Lookup = net.DefaultResolver.LookupHost
 	}
 	a := &Agents{
-		cfg: cfg, id: uuid.NewString(), upgrader: mux.NewUpgrader(), hops: &tunnel.Dialer{Keys: cfg.Keys}, replicas: 1,
+		cfg: cfg, id: uuid.NewString(), upgrader: mux.NewUpgrader(), replicas: 1,
+		hops:     &tunnel.Dialer{Verifier: cfg.Verifier},
 		registry: &registry{max: cfg.Max, byCluster: map[string][]*session{}},
 	}
 	a.connects = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "clusterpass_tunnel_connects_total",
@@ -265,14 +266,14 @@ func (a *Agents) serve(w http.ResponseWriter, r *http.Request, cluster, tail str
 	renews := tail == route.AgentCredential && r.Method == http.MethodPost
 	p := passes.AgentAuth{Token: token, Proof: r.Header.Get(possession.ProofHeader), Use: possession.Connect}
 	if renews {
-		p.Use, p.Request = possession.Renew, r.Header.Get(possession.RequestHeader)
+		p.Use, p.CertificateRequest = possession.Renew, r.Header.Get(possession.RequestHeader)
 	}
-	agent, err := a.cfg.Keys.Agent(r.Context(), cluster, p)
+	agent, err := a.cfg.Verifier.AuthenticateAgent(r.Context(), cluster, p)
 	if err == nil && renews {
-		err = a.sendRenewal(w, r, agent, p.Request)
+		err = a.sendRenewal(w, r, agent, p.CertificateRequest)
 	}
 	if err != nil {
-		a.alarm(r, err)
+		a.endIfReused(r, err)
 		return err
 	}
 	switch {

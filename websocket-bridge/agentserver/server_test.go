@@ -129,7 +129,7 @@ func TestWhoMayConnect(t *testing.T) {
 	}
 	for name, c := range credentials {
 		token := string(c.Token.Reveal())
-		_, err := w.keys.Agent(t.Context(), "prod", w.present(c, possession.Connect, ""))
+		_, err := w.keys.AuthenticateAgent(t.Context(), "prod", w.present(c, possession.Connect, ""))
 		if (err == nil) != (name == "agent") {
 			t.Errorf("as an agent of prod, %s: %v", name, err)
 		}
@@ -175,7 +175,7 @@ func TestOnlyTheGatewaysOwnPort(t *testing.T) {
 	wasCalled := false
 	thief := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { wasCalled = true }))
 	defer thief.Close()
-	d := &tunnel.Dialer{Keys: w.keys}
+	d := &tunnel.Dialer{Verifier: w.keys}
 	for _, proxy := range []*url.URL{
 		{Scheme: "https", Host: thief.Listener.Addr().String()}, {Scheme: "http", Host: thief.Listener.Addr().String()}, nil,
 	} {
@@ -228,7 +228,7 @@ func TestReplicas(t *testing.T) {
 		_ = conn.Close()
 	}
 	// A forwarded request is not forwarded again.
-	conn, err := (&tunnel.Dialer{Keys: w.keys}).Hop(t.Context(), tunnel.Destination{Cluster: "one"}, b.port)
+	conn, err := (&tunnel.Dialer{Verifier: w.keys}).Hop(t.Context(), tunnel.Destination{Cluster: "one"}, b.port)
 	if err == nil {
 		_ = conn.Close()
 		t.Error("a CONNECT was passed on twice")
@@ -348,7 +348,7 @@ func TestDrainWaitsForConnects(t *testing.T) {
 		return w.Objects.Get(ctx, key)
 	})
 	r := w.replica(func(c *agentserver.Config) {
-		c.Keys = passes.NewVerifier(passes.Config{
+		c.Verifier = passes.NewVerifier(passes.Config{
 			Objects: slow, Secrets: w.Secrets, URL: gatewayURL, Log: w.log, Now: w.Clock.Now,
 		})
 	})
@@ -399,11 +399,11 @@ func TestRenewal(t *testing.T) {
 	token := w.enrol("prod", ttl)
 	w.Clock.Advance(time.Minute)
 	resp, next := w.renew(r.front, "prod", token)
-	agent, err := w.keys.Agent(t.Context(), "prod", w.present(next, possession.Connect, ""))
+	agent, err := w.keys.AuthenticateAgent(t.Context(), "prod", w.present(next, possession.Connect, ""))
 	if err != nil || agent.TTL != ttl || resp.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("%s: %+v, %v", resp.Status, agent, err)
 	}
-	if _, err := w.keys.Agent(t.Context(), "other", w.present(next, possession.Connect, "")); err == nil {
+	if _, err := w.keys.AuthenticateAgent(t.Context(), "other", w.present(next, possession.Connect, "")); err == nil {
 		t.Error("it is good for another cluster")
 	}
 }
@@ -424,7 +424,7 @@ func TestAgentRenews(t *testing.T) {
 	if second.Token.Equal(first.Token) {
 		t.Error("it is not renewed")
 	}
-	if _, err := w.keys.Agent(t.Context(), "prod", w.present(second, possession.Connect, "")); err != nil {
+	if _, err := w.keys.AuthenticateAgent(t.Context(), "prod", w.present(second, possession.Connect, "")); err != nil {
 		t.Error(err)
 	}
 	r.stop() // the other agent finds the stored credential
@@ -444,7 +444,7 @@ func TestServices(t *testing.T) {
 		}
 	})
 	here.connects(t, 1)
-	d := &tunnel.Dialer{Keys: w.keys}
+	d := &tunnel.Dialer{Verifier: w.keys}
 	for _, r := range []*replica{here, there} {
 		by := &url.URL{Scheme: "https", Host: r.port, Path: "/prod"}
 		for name, dial := range map[string]func(address string) (net.Conn, error){

@@ -28,7 +28,7 @@ func (p Private) newAgents(b *Bridge, parts *assembly.Parts) *agentserver.Agents
 		return stats
 	})
 	return agentserver.New(agentserver.Config{
-		Issuer: parts.NewIssuer(nil), Keys: keys, Peers: p.Peers, Max: p.MaxAgents, Recheck: b.limits.Recheck,
+		Issuer: parts.NewIssuer(nil), Verifier: keys, Peers: p.Peers, Max: p.MaxAgents, Recheck: b.limits.Recheck,
 		Log: parts.Log, Metrics: b.Metrics,
 	})
 }

@@ -141,7 +141,7 @@ func connect(t *testing.T, keys *passes.Verifier, port string) net.Conn {
 	var conn net.Conn
 	waittest.Until(t, "a function is connected", func() (ok bool) {
 		var err error
-		conn, err = (&tunnel.Dialer{Keys: keys}).Dial(t.Context(), "prod", "", &url.URL{Scheme: "https", Host: port},
+		conn, err = (&tunnel.Dialer{Verifier: keys}).Dial(t.Context(), "prod", "", &url.URL{Scheme: "https", Host: port},
 			(&net.Dialer{}).DialContext)
 		return err == nil
 	})

@@ -133,7 +133,7 @@ func (r *Registry) end(which func(*Stream) bool) {
 	defer r.mu.Unlock()
 	for s := range r.open {
 		if which(s) {
-			go s.End(drained)
+			go s.End(errDrained)
 		}
 	}
 }
@@ -149,8 +149,8 @@ func (r *Registry) wait(ctx context.Context) {
 }
 
 var (
-	drained = status.New(status.Draining, "", "the bridge is shutting down; call again")
-	idle    = status.New(status.IdleTimeout, "", "nothing was sent for too long")
-	tooLong = status.New(status.SessionTimeout, "", "the session reached its time limit")
-	stalled = status.New(status.Stalled, "", "the client read nothing for too long")
+	errDrained = status.New(status.Draining, "", "the bridge is shutting down; call again")
+	errIdle    = status.New(status.IdleTimeout, "", "nothing was sent for too long")
+	errTooLong = status.New(status.SessionTimeout, "", "the session reached its time limit")
+	errStalled = status.New(status.Stalled, "", "the client read nothing for too long")
 )

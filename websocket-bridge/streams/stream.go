@@ -16,16 +16,16 @@ import (
 
 // Stream is an open request without a known end, such as a watch. Its methods are safe for concurrent use.
 type Stream struct {
-	registry *Registry
-	info     Info
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	detach   func() bool // keeps the end of the request's context from ending the stream
-	started  time.Time
-	session  *time.Timer
-	idle     *time.Timer
-	active   atomic.Int64       // time of the last data, in ns after the start of the stream
-	in, out  prometheus.Counter // bytes from and to the client
+	registry   *Registry
+	info       Info
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
+	detach     func() bool // keeps the end of the request's context from ending the stream
+	started    time.Time
+	session    *time.Timer
+	idle       *time.Timer
+	lastActive atomic.Int64       // time of the last data, in ns after the start of the stream
+	in, out    prometheus.Counter // bytes from and to the client
 
 	mu     sync.Mutex
 	ended  *status.Error           // first reason for which the stream was ended; nil if there was none
@@ -52,7 +52,7 @@ func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d := r.cfg.SessionTimeout; d > 0 {
-		s.session = time.AfterFunc(d, func() { s.End(tooLong) })
+		s.session = time.AfterFunc(d, func() { s.End(errTooLong) })
 	}
 	if d := r.cfg.IdleTimeout; d > 0 {
 		s.idle = time.AfterFunc(d, s.checkIdle)
@@ -148,12 +148,12 @@ func (s *Stream) startWriteDeadlines(set func(time.Time) error) {
 	})
 }
 
-func (s *Stream) touch() { s.active.Store(int64(time.Since(s.started))) }
+func (s *Stream) touch() { s.lastActive.Store(int64(time.Since(s.started))) }
 
 func (s *Stream) checkIdle() {
-	left := s.registry.cfg.IdleTimeout - (time.Since(s.started) - time.Duration(s.active.Load()))
+	left := s.registry.cfg.IdleTimeout - (time.Since(s.started) - time.Duration(s.lastActive.Load()))
 	if left <= 0 {
-		s.End(idle)
+		s.End(errIdle)
 		return
 	}
 	s.mu.Lock()
@@ -212,9 +212,9 @@ func (s *Stream) countWritten(n int, isActivity bool, err error) {
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		s.mu.Lock()
 		if s.ended == nil {
-			s.ended = stalled
+			s.ended = errStalled
 		}
 		s.mu.Unlock()
-		s.cancel(stalled)
+		s.cancel(errStalled)
 	}
 }

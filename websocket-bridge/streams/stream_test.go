@@ -73,7 +73,7 @@ func TestDataKeepsAStream(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if err := context.Cause(s.Context()); !errors.Is(err, idle) {
+		if err := context.Cause(s.Context()); !errors.Is(err, errIdle) {
 			t.Errorf("ended for %v", err)
 		}
 	})
@@ -105,7 +105,7 @@ func TestPingsKeepNoStream(t *testing.T) {
 		}
 		time.Sleep(time.Second + closeTimeout)
 		synctest.Wait()
-		if err := context.Cause(s.Context()); !errors.Is(err, idle) {
+		if err := context.Cause(s.Context()); !errors.Is(err, errIdle) {
 			t.Errorf("ended for %v", err)
 		}
 	})
@@ -163,7 +163,7 @@ func TestSPDYPingsKeepNoStream(t *testing.T) {
 		}
 		pings(1)
 		synctest.Wait()
-		if err := context.Cause(s.Context()); !errors.Is(err, idle) {
+		if err := context.Cause(s.Context()); !errors.Is(err, errIdle) {
 			t.Errorf("a minute with only pings ended for %v", err)
 		}
 	})
@@ -178,10 +178,10 @@ func TestUnknownEventsAreCut(t *testing.T) {
 			w.Header().Set("Content-Type", contentType)
 			w.WriteHeader(http.StatusOK)
 			_, _ = io.WriteString(w, "{}\n")
-			s.End(tooLong)
+			s.End(errTooLong)
 			<-s.Context().Done()
 			err := context.Cause(s.Context())
-			if !errors.Is(err, tooLong) || errors.Is(err, forward.ErrFinished) != isComplete {
+			if !errors.Is(err, errTooLong) || errors.Is(err, forward.ErrFinished) != isComplete {
 				t.Errorf("ended for %v, complete is not %v", err, isComplete)
 			}
 		})
@@ -206,7 +206,7 @@ func TestFarewell(t *testing.T) {
 				var got strings.Builder
 				go func() { _, _ = io.Copy(&got, client) }()
 				_, _ = io.WriteString(carried, tt.before)
-				go s.End(tooLong)
+				go s.End(errTooLong)
 				synctest.Wait()
 				if n, err := io.WriteString(carried, tt.after); err != nil || n != len(tt.after) {
 					t.Errorf("%d bytes, %v", n, err)
@@ -220,7 +220,7 @@ func TestFarewell(t *testing.T) {
 				}
 				time.Sleep(closeTimeout)
 				synctest.Wait()
-				if err := context.Cause(s.Context()); !errors.Is(err, tooLong) {
+				if err := context.Cause(s.Context()); !errors.Is(err, errTooLong) {
 					t.Errorf("ended for %v", err)
 				}
 			})
@@ -232,10 +232,10 @@ func TestFarewell(t *testing.T) {
 			carried, client := switched(t, s, forward.WebSocket)
 			go func() { _, _ = io.Copy(io.Discard, client) }()
 			_, _ = io.WriteString(carried, "\x82\x03a")
-			s.End(tooLong)
+			s.End(errTooLong)
 			time.Sleep(finishTime)
 			synctest.Wait()
-			if err := context.Cause(s.Context()); !errors.Is(err, tooLong) {
+			if err := context.Cause(s.Context()); !errors.Is(err, errTooLong) {
 				t.Errorf("ended for %v", err)
 			}
 		})

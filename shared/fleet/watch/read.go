@@ -38,7 +38,7 @@ func (f *follower) list(ctx context.Context, params url.Values) (*listing, error
 	return l, nil
 }
 
-func (f *follower) unwatchable() *members.Failure {
+func (f *follower) newUnwatchableFailure() *members.Failure {
 	return members.NewFailure(f.Name, http.StatusMethodNotAllowed, nil,
 		"cluster %q cannot be watched: its list of this kind has no resourceVersion; list the kind instead", f.Name)
 }
@@ -53,7 +53,7 @@ func (f *follower) startLive(ctx context.Context) error {
 		return f.client.Fail(ctx, f.Name, err)
 	}
 	if !cursor.ValidOwn(l.Metadata().ResourceVersion) {
-		return f.unwatchable()
+		return f.newUnwatchableFailure()
 	}
 	f.version = l.Metadata().ResourceVersion
 	f.reportStart(nil)
@@ -69,7 +69,7 @@ func (f *follower) sendInitial(ctx context.Context) error {
 	defer l.close()
 	// The metadata is nil if the member sends it after the objects.
 	if m := l.Metadata(); m != nil && !cursor.ValidOwn(m.ResourceVersion) {
-		return f.unwatchable()
+		return f.newUnwatchableFailure()
 	}
 	f.reportStart(nil)
 	hasSent := false
@@ -93,7 +93,7 @@ func (f *follower) sendInitial(ctx context.Context) error {
 		}
 	}
 	if !cursor.ValidOwn(l.Metadata().ResourceVersion) {
-		return failList(f.unwatchable())
+		return failList(f.newUnwatchableFailure())
 	}
 	f.version = l.Metadata().ResourceVersion
 	f.send(ctx, event{from: f, typ: synced, version: f.version, kind: l.kind()})

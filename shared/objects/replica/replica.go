@@ -58,7 +58,7 @@ type Replica struct {
 	asOf     time.Time // wall-clock time; the memory includes all writes that were completed by then
 	objects  *lru.Cache[string, record]
 	lists    map[string]objects.Page // by prefix; lists without a limit
-	flight   *flight                 // the newest validation while it runs, or nil
+	running  *validation             // the newest validation while it runs, or nil
 }
 
 // record is an object, or the ErrNotFound of a missing one.
@@ -67,8 +67,8 @@ type record struct {
 	err    error
 }
 
-// flight is one validation.
-type flight struct {
+// validation is one validation.
+type validation struct {
 	began time.Time
 	done  chan struct{}
 	err   error // error of the store; set before done is closed
@@ -100,7 +100,7 @@ func (r *Replica) AsOf(ctx context.Context, fresh bool) (time.Time, error) {
 		r.mu.Unlock()
 		return asOf, nil
 	}
-	f := r.flight
+	f := r.running
 	if f == nil || f.began.Before(notBefore) || f.began.After(now) || now.Sub(f.began) > timeout {
 		f = r.start(ctx, now)
 	}
@@ -114,9 +114,9 @@ func (r *Replica) AsOf(ctx context.Context, fresh bool) (time.Time, error) {
 }
 
 // start starts a validation, which continues after ctx ends. r.mu must be locked.
-func (r *Replica) start(ctx context.Context, now time.Time) *flight {
-	f := &flight{began: now, done: make(chan struct{})}
-	r.flight = f
+func (r *Replica) start(ctx context.Context, now time.Time) *validation {
+	f := &validation{began: now, done: make(chan struct{})}
+	r.running = f
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	go func() {
 		defer cancel()
@@ -124,14 +124,14 @@ func (r *Replica) start(ctx context.Context, now time.Time) *flight {
 		f.err = r.validate(ctx, f)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.flight == f {
-			r.flight = nil
+		if r.running == f {
+			r.running = nil
 		}
 	}()
 	return f
 }
 
-func (r *Replica) validate(ctx context.Context, f *flight) error {
+func (r *Replica) validate(ctx context.Context, f *validation) error {
 	r.mu.Lock()
 	base, limit := r.revision, maxChanges
 	if r.objects.Len()+len(r.lists) == 0 {

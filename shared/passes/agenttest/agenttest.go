@@ -45,7 +45,7 @@ func (g Gateway) Exchange(
 	if err != nil {
 		return possession.Credential{}, err
 	}
-	agent, err := g.Verifier.Agent(ctx, cluster, p)
+	agent, err := g.Verifier.AuthenticateAgent(ctx, cluster, p)
 	if err != nil {
 		return possession.Credential{}, err
 	}
@@ -60,6 +60,6 @@ func (g Gateway) Exchange(
 func Present(c possession.Credential, use possession.Use, request string, now time.Time) (passes.AgentAuth, error) {
 	h, err := c.Header(use, request, now)
 	return passes.AgentAuth{
-		Token: string(c.Token.Reveal()), Proof: h.Get(possession.ProofHeader), Use: use, Request: request,
+		Token: string(c.Token.Reveal()), Proof: h.Get(possession.ProofHeader), Use: use, CertificateRequest: request,
 	}, err
 }

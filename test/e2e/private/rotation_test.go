@@ -119,9 +119,9 @@ func startAgentBridge(t *testing.T, st *stores.Stores, log *slog.Logger) (url, t
 	srv := httptest.NewUnstartedServer(nil)
 	url = "https://" + srv.Listener.Addr().String()
 	bridge := agentserver.New(agentserver.Config{
-		Issuer: &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: url},
-		Keys:   passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: url, Log: log}),
-		Log:    log, Metrics: prometheus.NewRegistry(),
+		Issuer:   &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: url},
+		Verifier: passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: url, Log: log}),
+		Log:      log, Metrics: prometheus.NewRegistry(),
 	})
 	srv.Config.Handler = bridge.Handler(http.NotFoundHandler())
 	srv.StartTLS()

@@ -142,7 +142,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		case err == nil:
 			pause = 0
 			continue
-		case errors.Is(err, errHave):
+		case errors.Is(err, errAlreadyConnected):
 			k.cfg.Log.Debug("the load balancer chose a replica that the agent is connected to")
 		case errors.Is(err, errUnauthorized):
 			k.cfg.Log.Warn("the bridge does not accept the agent's credential", "error", err.Error())
@@ -209,8 +209,8 @@ func (k *Keeper) hasAllLinks() bool {
 	return connected >= k.replicas
 }
 
-// errHave means that the load balancer chose a replica that is already connected.
-var errHave = errors.New("connected already")
+// errAlreadyConnected means that the load balancer chose a replica that is already connected.
+var errAlreadyConnected = errors.New("connected already")
 
 var errUnauthorized = errors.New("the credential is refused")
 
@@ -250,7 +250,7 @@ func (k *Keeper) dial(ctx context.Context) error {
 	if err != nil {
 		err = explain(resp, err)
 		result := "failed"
-		if errors.Is(err, errHave) {
+		if errors.Is(err, errAlreadyConnected) {
 			result = "connected already"
 		}
 		k.attempts.WithLabelValues(result).Inc()
@@ -282,7 +282,7 @@ func explain(resp *http.Response, err error) error {
 		return err
 	}
 	if resp.StatusCode == http.StatusConflict && resp.Header.Get(agentserver.ReplicaHeader) != "" {
-		return errHave
+		return errAlreadyConnected
 	}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // gorilla has buffered that much
 	var st struct{ Message string }
