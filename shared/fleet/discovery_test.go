@@ -57,6 +57,11 @@ func TestFleetWithoutClusters(t *testing.T) {
 		gatewaytest.WantStatus(t, h.Do("GET", prefix+"/api/v1/pods", nil, ""), 404, "unknown_cluster", "no clusters yet")
 		gatewaytest.WantStatus(t, h.Do("GET", prefix+"/api?clusters=a", nil, ""), 404, "unknown_cluster", `no cluster "a"`)
 	}
+	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+		if text, resp := h.DoText("GET", "/fleet"+path, nil, ""); text != "ok" {
+			t.Errorf("%s: %s %s", path, resp.Status, text)
+		}
+	}
 	h.LogIn("bob", "strangers")
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api", nil, ""), 403, "forbidden", "no cluster of the fleet")
 }

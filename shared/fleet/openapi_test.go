@@ -146,6 +146,31 @@ func TestFleetIncompleteOpenAPI(t *testing.T) {
 	}
 }
 
+// TestFleetOpenAPIOfAFailedMember fails if only registries are blamed for a document that a failed cluster may have.
+func TestFleetOpenAPIOfAFailedMember(t *testing.T) {
+	var a, b atomic.Int32
+	good := withSchema("1", `"B":{}`, &b)
+	h, _ := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/openapi/v3":
+			respond(200, `{"paths":{}}`)(w, r)
+		default:
+			withSchema("1", `"A":{}`, &a)(w, r)
+		}
+	}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/openapi/v3" {
+			refuse(403, "Forbidden", "not for you")(w, r)
+			return
+		}
+		good(w, r)
+	})
+	resp := h.Do("GET", "/fleet/openapi/v3/api/v1", nil, "")
+	gatewaytest.WantStatus(t, resp, 404, "not_global", "nothing at")
+	if got := resp.Header["Warning"]; len(got) != 1 || !strings.Contains(got[0], `cluster \"b\": not for you`) {
+		t.Errorf("warnings %q", got)
+	}
+}
+
 // TestFleetOpenAPIWarnsOfDiscovery fails if a client learns nothing of a cluster whose kinds are missing.
 func TestFleetOpenAPIWarnsOfDiscovery(t *testing.T) {
 	var a, b atomic.Int32

@@ -5,8 +5,8 @@
 // Invariants:
 //   - The most frequent kind and scope of a resource win, or on a tie those of the cluster that was registered first.
 //     The vote of the control-plane cluster outweighs all others.
-//   - A member that fails causes a warning, but not in a 304. A strict request fails instead. The gateway's own health
-//     calls no member.
+//   - A member that fails causes a warning, but not in a 304. A strict request fails instead.
+//   - The paths healthz, livez and readyz call no member, and need no grant.
 //   - The size of every document of a member is bounded. Discovery and the OpenAPI index also have a bounded number of
 //     values, and OpenAPI documents a bounded number of names in each object.
 package discovery
@@ -36,6 +36,11 @@ func (h *Handler) Serve(w http.ResponseWriter) error {
 		return status.New(status.NotAllowed, "", "the fleet does not support %s %s", h.Request.Method, path)
 	}
 	parts := strings.Split(strings.Trim(path, "/"), "/")
+	if parts[0] == "healthz" || parts[0] == "livez" || parts[0] == "readyz" {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte("ok")) // the gateway's own health; a member's is at /clusters/NAME
+		return nil
+	}
 	isDiscovery := parts[0] == "api" && len(parts) <= 2 || parts[0] == "apis" && len(parts) <= 3
 	allowed, err := h.Selector.Allowed(h.Client.Context())
 	if isDiscovery && errors.Is(err, selection.ErrNoClusters) { // kubectl would print an error five times
@@ -45,15 +50,11 @@ func (h *Handler) Serve(w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
-	// The first registered cluster answers /version, and wins in OpenAPI v2. In other documents it decides ties.
+	// The cluster that was registered first answers /version, and wins in OpenAPI v2. In other documents it decides ties.
 	slices.SortFunc(allowed, func(a, b members.Entry) int { return cmp.Compare(a.ID, b.ID) })
 	switch {
 	case isDiscovery:
 		return h.discovery(w, allowed, parts)
-	case parts[0] == "healthz" || parts[0] == "livez" || parts[0] == "readyz":
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write([]byte("ok")) // the gateway answers; each member has its own
-		return nil
 	case parts[0] == "version" && len(parts) == 1:
 		return h.version(w, allowed)
 	case parts[0] == "openapi" && len(parts) == 2 && parts[1] == "v2":
@@ -110,7 +111,8 @@ func (h *Handler) discovery(w http.ResponseWriter, allowed []members.Entry, part
 	return h.writeDiscovery(w, union, parts)
 }
 
-// writeDiscovery writes the part of a union that the path names. It adds the reviews of oneself.
+// writeDiscovery writes the part of a union that the path names. It adds the kinds of self-subject reviews, which the
+// fleet itself answers.
 func (h *Handler) writeDiscovery(w http.ResponseWriter, union discoveryv2.APIGroupDiscoveryList, parts []string) error {
 	union = withSelfReviews(union)
 	if len(parts) == 1 {
@@ -120,8 +122,7 @@ func (h *Handler) writeDiscovery(w http.ResponseWriter, union discoveryv2.APIGro
 	}
 	doc := document(union, parts)
 	if doc == nil || doc == (*metav1.APIResourceList)(nil) {
-		return status.New(status.NotGlobal, "", "nothing at %s is global: no ResourceRegistry of "+
-			"search.karmada.io/v1alpha1 covers a kind of it in a cluster that you may call", h.Request.Route.Path)
+		return notGlobal(h.Request.Route.Path)
 	}
 	body, err := json.Marshal(doc)
 	if err != nil {

@@ -125,8 +125,8 @@ func (h *Handler) openAPI(w http.ResponseWriter, allowed []members.Entry, path s
 	}
 	sources := index.index[path]
 	if len(sources) == 0 {
-		return status.New(status.NotGlobal, "", "nothing of %s is global: no ResourceRegistry covers a kind of it in a "+
-			"cluster that you may call", path)
+		members.WarnOf(w.Header(), missing, omittedSchemas) // a failed cluster may have the document
+		return notGlobal(h.Request.Route.Path)
 	}
 	etag := etagOf(sources)
 	if slices.Contains(strings.Split(h.Request.Header.Get("If-None-Match"), ", "), etag) {
@@ -246,4 +246,9 @@ func indexPaths(union discoveryv2.APIGroupDiscoveryList) map[string]bool {
 		}
 	}
 	return out
+}
+
+func notGlobal(path string) error {
+	return status.New(status.NotGlobal, "", "nothing at %s is global: no ResourceRegistry of search.karmada.io/v1alpha1 "+
+		"covers its kinds in a cluster that you may call; create one", path)
 }
