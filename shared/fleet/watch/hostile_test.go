@@ -63,6 +63,17 @@ func TestDifferenceCutShort(t *testing.T) {
 	}
 }
 
+// TestDifferenceOfOtherNamespaces fails if a list that breaks off ends a watch that sent the client nothing of it.
+func TestDifferenceOfOtherNamespaces(t *testing.T) {
+	f := newFollower(1)
+	f.Scope = registry.Scope{Namespaces: []string{"a", "b"}}
+	then := listOf(t, map[string]object{"other/x": {}}, false)
+	hasSent, err := f.difference(t.Context(), then, listOf(t, map[string]object{}, false))
+	if hasSent || err != nil || len(f.events) > 0 {
+		t.Errorf("has sent: %t; %d events; %v", hasSent, len(f.events), err)
+	}
+}
+
 // TestPanicEndsWatchWithReason fails if a panic could end the process, or left a client without the reason.
 func TestPanicEndsWatchWithReason(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)

@@ -87,6 +87,9 @@ func (f *follower) sendInitial(ctx context.Context) error {
 		} else if err != nil {
 			return failList(err)
 		}
+		if !f.covers(v, l.IsTable()) {
+			continue
+		}
 		hasSent = true
 		if l.object = v; !f.sendListed(ctx, added, l) {
 			return nil
@@ -100,10 +103,8 @@ func (f *follower) sendInitial(ctx context.Context) error {
 	return nil
 }
 
+// sendListed sends an event for l.object, which f must cover. It returns false if ctx has ended.
 func (f *follower) sendListed(ctx context.Context, typ string, l *listing) bool {
-	if !f.covers(l.object, l.IsTable()) {
-		return true
-	}
 	e := event{from: f, typ: typ, isRow: l.IsTable(), columns: l.Columns, kind: l.kind()}
 	if e.isRow {
 		e.object = l.object.Clone()
@@ -114,7 +115,7 @@ func (f *follower) sendListed(ctx context.Context, typ string, l *listing) bool 
 }
 
 // read delivers events until the member ends its watch. It calls stop if it waits longer than maxSilence for an event.
-// The time in which the client does not read does not count.
+// Time during which the client does not read is not counted.
 func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error {
 	idle := time.AfterFunc(maxSilence, stop)
 	defer idle.Stop()
@@ -143,7 +144,7 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 }
 
 // parse parses an event. columns has the column definitions of the last Table that had some, and parse updates it. An
-// event that is not covered becomes a bookmark.
+// event becomes a bookmark if f does not cover its object.
 func (f *follower) parse(text []byte, found scan.Found, columns *[]merge.Column) (event, error) {
 	typ, object, err := eventOf(text, found)
 	if err != nil {

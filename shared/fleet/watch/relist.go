@@ -82,6 +82,9 @@ func (f *follower) difference(ctx context.Context, then, now *listing) (hasSent 
 		order := compare(then, now)
 		var buffer [2]change
 		for _, c := range order.changes(buffer[:0], then, now) {
+			if !f.covers(c.object.object, c.object.IsTable()) {
+				continue
+			}
 			hasSent = true
 			if !f.sendListed(ctx, c.typ, c.object) {
 				return hasSent, context.Cause(ctx)
