@@ -35,7 +35,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// BareWrites selects the writes that may omit the cluster in a fleet of several. See object.BareWrites.
+// BareWrites selects the writes that may omit the cluster while the fleet has several. See object.BareWrites.
 type BareWrites = object.BareWrites
 
 // BareNone permits only deletions and patches whose body has a uid or resourceVersion as a precondition. BareWhole also
@@ -54,12 +54,15 @@ type Config struct {
 	Access       selection.Access
 	Freshness    time.Duration // maximum age of clusters and registries while the store is up; 0 caches none
 	ControlPlane string        // name of the cluster that serves kinds without a ResourceRegistry; "" for none
-	Deadline     time.Duration // for a read of a cluster, or for its list or watch to begin; 0 means 10 s
-	// DiscoveryTTL is the maximum age of cached discovery and OpenAPI; 0 means 5 s. OpenAPI v3 documents of group versions
-	// do not expire, since the members' URLs of them change with their content.
+	// Deadline limits one read of a cluster. For a list or watch, it limits only the wait for the response to begin. 0
+	// means 10 s.
+	Deadline time.Duration
+	// DiscoveryTTL is the maximum age of cached discovery and OpenAPI. 0 means 5 s. OpenAPI v3 documents of group versions
+	// do not expire: if a document changes, its URL in the cluster's index changes, too.
 	DiscoveryTTL time.Duration
-	// GracePeriod limits the wait for the other clusters once the object's last known cluster has responded, or a cluster
-	// allows a reviewed action. 0 means 2 s.
+	// GracePeriod limits the wait for other clusters once one response suffices. That response is the object from its last
+	// known cluster, an allowed review, or the kinds of the preferred cluster. Half of GracePeriod limits the wait for a
+	// refresh of stale kinds. 0 means 2 s.
 	GracePeriod time.Duration
 	BareWrites  BareWrites       // "" means BareWhole
 	Now         func() time.Time // clock for the expiry of cached reviews and remembered timeouts; nil means time.Now
@@ -106,8 +109,8 @@ func New(cfg Config) *Fleet {
 func (f *Fleet) Stats() map[string]cache.Stats { return f.members.Stats() }
 
 // Do serves r, or returns a Remainder for the gateway to serve. Errors are *status.Error or, if the client has gone,
-// the cause of r's context. Do returns an error for the log after it wrote a member's Status. After any other error,
-// nothing was written. Do panics with http.ErrAbortHandler if it cannot complete a response.
+// the cause of r's context. If Do has written a member's Status, it also returns an error, which is only for the log.
+// With any other error, it has written nothing. Do panics with http.ErrAbortHandler if it cannot complete a response.
 func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) (*forward.Remainder, error) {
 	d, err := f.newDispatcher(r, c)
 	if err != nil {

@@ -75,7 +75,7 @@ func TestFleetOfOneRefusesOtherVersions(t *testing.T) {
 			if tt.sent == "" {
 				why := "list from the start"
 				if strings.HasPrefix(tt.query, "watch=") {
-					why = "one cluster now; list again, and watch from the resourceVersion of that list"
+					why = "the request covers one now; list again, and watch from that list's resourceVersion"
 				}
 				gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?"+tt.query, nil, ""), 410, "expired", why)
 				return

@@ -4,8 +4,8 @@
 // first maxActive members; when one has sent its last object, the next member joins.
 //
 // Invariants:
-//   - A member that fails before the response begins is left out with a warning. The request fails instead if all
-//     do, if it is strict or asks for a later page, or if a member lacks the requested resourceVersion.
+//   - A member that fails before the response begins is left out with a warning. A strict request, or one for a later
+//     page, fails instead. So does any request if all members fail, or if one lacks the requested resourceVersion.
 //   - All pages of a list of several members show each member at its resourceVersion of the first page.
 //   - An error after the response began aborts the connection, so that no client reads the list as complete.
 //   - The memory of a list does not grow with the number of its objects.
@@ -24,11 +24,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// mergedReads limits one read from a member, in bytes, in lists of over members.Many members. A long object exceeds it.
+// mergedReads is the size in bytes of one read from a member in lists of over members.Many members. Reads of a longer
+// object are larger.
 const mergedReads = 16 << 10
 
-// Serve writes the lists of all targets as one. If it wrote a member's Status, it returns an error for the log. After
-// any other error, it has written nothing. It panics with http.ErrAbortHandler if the list breaks off.
+// Serve writes the lists of all targets as one. If Serve has written a member's Status, it also returns an error, which
+// is only for the log. With any other error, it has written nothing. It panics with http.ErrAbortHandler if the list
+// breaks off.
 func Serve(
 	w http.ResponseWriter, client *members.Client, req *request.Request, selector *selection.Selector,
 	targets []members.Target,
@@ -111,15 +113,14 @@ func (p *page) stream(w http.ResponseWriter, parts []*part) error {
 	return nil
 }
 
-// prunesEveryCluster reports whether kubectl apply --prune sent the list and selects no clusters. kubectl apply lists
-// only to prune: it deletes listed objects that its manifests lack.
+// prunesEveryCluster reports whether kubectl apply --prune sent the list without a selection of clusters. kubectl would
+// then prune in every cluster. Without --prune, kubectl apply sends no lists.
 func prunesEveryCluster(req *request.Request) bool {
 	return req.Command() == request.CommandApply && req.Clusters == nil && req.Labels.Empty()
 }
 
 func refusePrune(resource string) error {
-	return status.New(status.NoPlacement, "", "%s to prune cannot be listed: kubectl apply --prune would delete those "+
-		"that the manifests lack, in every cluster; use -n NAMESPACE@CLUSTER and --prune-allowlist with namespaced "+
-		"kinds, add %s=CLUSTER to the selector and to the manifests' labels, or send the request to /clusters/NAME",
-		resource, naming.ClusterLabel)
+	return status.New(status.NoPlacement, "", "listing %s is refused: kubectl apply --prune would delete from every "+
+		"cluster; use -n NAMESPACE@CLUSTER with --prune-allowlist of namespaced kinds, %s=CLUSTER in the selector and the "+
+		"manifests' labels, or /clusters/NAME", resource, naming.ClusterLabel)
 }

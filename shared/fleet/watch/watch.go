@@ -98,11 +98,11 @@ func (w *watcher) parseVersion() error {
 		if err != nil {
 			return status.New(status.BadRequest, "", "%w", err)
 		}
-		// A watch of one member sends that member's own versions, which are smaller numbers than those of several. Versions
-		// must not decrease for a client.
+		// A watch of one member sends the member's own resourceVersions, which are smaller numbers than composite ones. The
+		// resourceVersions that a client receives must not decrease.
 		if w.single {
-			return status.New(status.Expired, "", "the watch cannot resume: its resourceVersion is one of several clusters, "+
-				"and the request covers one cluster now; list again, and watch from the resourceVersion of that list")
+			return status.New(status.Expired, "", "the watch cannot resume: its resourceVersion covers several clusters, "+
+				"but the request covers one now; list again, and watch from that list's resourceVersion")
 		}
 		for id := range asked {
 			if !slices.ContainsFunc(w.targets, func(t members.Target) bool { return t.ID == id }) {
@@ -161,7 +161,8 @@ func (w *watcher) awaitStart(followers []*follower) ([]*members.Failure, error) 
 			continue
 		case errors.As(err, &e):
 			failures = append(failures, e)
-			delete(w.pending, f.ID) // the initial events end without it; its follower calls again
+			// The bookmark after the initial events does not wait for this member. Its follower calls the member again.
+			delete(w.pending, f.ID)
 			if e.IsExpired() && w.version[f.ID] != "" {
 				expired = append(expired, e)
 			}

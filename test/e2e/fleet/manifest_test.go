@@ -179,7 +179,7 @@ func TestFleetPrune(t *testing.T) {
 		}
 		prune := []string{"apply", "--prune", "-l", "app=pruned", "--prune-allowlist=core/v1/ConfigMap", "-f", "-"}
 		r := k.WithInput(doc("keeps@member1")).Run(t, append(prune, "-n", ns)...)
-		if r.Code == 0 || !strings.Contains(r.Stderr, "configmaps to prune cannot be listed") {
+		if r.Code == 0 || !strings.Contains(r.Stderr, "listing configmaps is refused: kubectl apply --prune") {
 			t.Errorf("%s: in all clusters: %v", form, r)
 		}
 		const both = "configmap/goes configmap/keeps"
