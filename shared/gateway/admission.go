@@ -24,11 +24,12 @@ type Admission interface {
 type UnverifiedCall interface {
 	// IsAccepted reports whether the member had recently accepted the token when the request began.
 	IsAccepted() bool
-	// Enter replaces the slot for the body's arrival with one that is used until End.
+	// Enter replaces the slot for the body's arrival with the slots of a running request.
 	Enter() error
-	// ObserveResponse learns from the member's status code whether it accepts the token. It returns no error.
+	// ObserveResponse learns from the member's status code whether the member accepts the token. It may release a slot of
+	// an unknown token. It returns no error.
 	forward.ResponseObserver
-	// End releases all slots when the request or its stream ends.
+	// End releases all remaining slots when the request or its stream ends.
 	End()
 }
 
@@ -54,8 +55,10 @@ func (g *Gateway) admitCaller(c *call) error {
 	return err
 }
 
-// admitUnverified calls Enter after the body, or its first 256 KiB, has arrived. It does not wait for a large body of
-// an accepted token. So an unknown token gets no slot of Enter without sending its body, or the first 256 KiB of it.
+// admitUnverified admits a caller whom the gateway did not identify. Use the returned request. Without a limit, it only
+// calls AdmitCaller. With a limit, it waits for a body of known length up to 256 KiB, and then calls Enter and
+// AdmitCaller. For an unknown token, it also waits for the first 256 KiB of any other body. So a client with a made-up
+// token must send them before Enter acquires a slot.
 func (g *Gateway) admitUnverified(r *http.Request, c *call) (*http.Request, error) {
 	if c.user != nil {
 		return r, nil // counted by identify

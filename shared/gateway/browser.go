@@ -14,7 +14,7 @@ import (
 )
 
 // Origins are the origins of web pages that may open websockets and write through a visitor's browser. Pages of the
-// gateway's own origin always may.
+// gateway's own origin are always allowed.
 type Origins []string
 
 // Decode implements envconfig.Decoder. Origins are separated by commas and have the form scheme://host[:port].
@@ -43,32 +43,36 @@ func (o Origins) protection() *http.CrossOriginProtection {
 }
 
 // checkOrigin refuses websockets and writes of pages whose origin is not trusted. A browser adds its client certificate
-// to them, so that a page would act with the rights of its visitor.
+// to such requests, so that a page would act with the rights of its visitor.
 //
-// A write with a bearer token passes: a page can set that header only after a CORS preflight, which the gateway never
-// grants. Credentials of other schemes do not pass, because browsers can add them to the requests of any page.
+// A write with a bearer token passes: a page can set the Authorization header only after a CORS preflight, which the
+// gateway never grants. Credentials of other schemes do not pass, because browsers can add them to the requests of any
+// page.
 func (g *Gateway) checkOrigin(r *http.Request) error {
 	origin := r.Header.Get("Origin")
 	if isWebSocket(r.Header) && origin != "" && !slices.Contains(g.cfg.Origins, origin) && !isOwnOrigin(origin, r) {
-		return status.New(status.Forbidden, "", "the websocket is refused: it comes from a page of %q; "+
-			"pages of other hosts need an origin in CLUSTERPASS_WEBSOCKET_ORIGINS", origin)
+		return refuseOrigin("websocket", origin)
 	}
 	if hasBearerToken(r.Header) {
 		return nil
 	}
 	if err := g.crossOrigin.Check(r); err != nil || origin == "null" && !isReadOrOptions(r.Method) {
-		return status.New(status.Forbidden, "", "the write is refused: it comes from a page of %q; "+
-			"pages of other hosts may write only from an origin in CLUSTERPASS_WEBSOCKET_ORIGINS", origin)
+		return refuseOrigin("write", origin)
 	}
 	return nil
+}
+
+func refuseOrigin(request, origin string) error {
+	return status.New(status.Forbidden, "", "the %s is refused: it comes from a page of %q, which is not trusted; "+
+		"to trust an origin other than null, add it to CLUSTERPASS_WEBSOCKET_ORIGINS", request, origin)
 }
 
 func isWebSocket(h http.Header) bool {
 	return slices.ContainsFunc(h.Values("Upgrade"), func(v string) bool { return strings.EqualFold(v, "websocket") })
 }
 
-// isOwnOrigin reports whether origin is that of the gateway. A page of http://HOST may not use https://HOST, because an
-// attacker in the visitor's network could send it. A load balancer that ends TLS sends X-Forwarded-Proto.
+// isOwnOrigin reports whether origin is the gateway's. A page of http://HOST may not use https://HOST, because an
+// attacker in the visitor's network could forge such a page. A load balancer that ends TLS sends X-Forwarded-Proto.
 func isOwnOrigin(origin string, r *http.Request) bool {
 	u, err := url.Parse(origin)
 	if err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host) {

@@ -105,12 +105,12 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identi
 
 // authorizedMember identifies the caller, authorizes the request, and returns the member. Before the authorization, it
 // reads neither the Cluster object nor the secret, with three exceptions:
-//   - A bearer token that does not claim to be for the gateway may be for a passthrough cluster. If it is the only
-//     credential, the Cluster object is read first. Only the member authorizes the caller of such a cluster. So any
-//     client can find out whether a name belongs to a passthrough cluster.
+//   - A bearer token that does not claim to be for the gateway may be for a passthrough cluster. If the token is the
+//     only credential, the Cluster object is read first, and for a passthrough cluster also the secret. Only the member
+//     authorizes the callers of such a cluster. So any client can find out whether a name belongs to one.
 //   - If the process has no policy younger than access.MaxAge, it reads policy and member concurrently.
 //   - For its first token that may be valid at the gateway, a process reads policy and member while it verifies the
-//     token. It does so once, so made-up tokens cost one read of each store.
+//     token. Later tokens cause no such read, so that made-up tokens cost one read of each store.
 func (g *Gateway) authorizedMember(r *http.Request, c *call) (*cluster.Member, error) {
 	name, token := c.request.Route.Cluster, ""
 	if c.user == nil {
@@ -153,8 +153,9 @@ func (g *Gateway) authorizedMember(r *http.Request, c *call) (*cluster.Member, e
 	return m, nil
 }
 
-// passthroughMember returns the member and sets c.bearer if the identity mode is passthrough. It returns nil for other
-// modes, and for errors that an unidentified client must not see, such as an unknown cluster.
+// passthroughMember returns the member and sets c.bearer if the identity mode is passthrough. For other modes, it
+// returns nil without an error. It also returns nil instead of an error that an unidentified client must not see, such
+// as an unknown cluster.
 func (g *Gateway) passthroughMember(r *http.Request, c *call, token string) (*cluster.Member, error) {
 	name := c.request.Route.Cluster
 	var m *cluster.Member

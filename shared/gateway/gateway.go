@@ -5,8 +5,8 @@
 // Lambda cannot serve.
 //
 // Invariants:
-//   - With audit.Config.FailClosed, a full audit queue refuses a request before any other check. Malformed URLs and
-//     health checks skip this.
+//   - With audit.Config.FailClosed, requests are refused before any other check while the audit queue is full.
+//     Exceptions are malformed URLs and health checks.
 //   - The origin of a web page is checked before the caller is identified.
 //   - The caller is authorized before the response can depend on whether a cluster exists. Passthrough clusters are an
 //     exception: they authorize their callers themselves.
@@ -45,7 +45,8 @@ type Config struct {
 	// discovery document and the keys with which others verify passes.
 	Passes *passes.Verifier
 	Tokens TokenRecognizer
-	// Without API or Fleet, requests for the missing one get a 404, or in functions a redirect to the bridge.
+	// Without API or Fleet, authenticated requests for the missing one get a 404, or in functions a redirect to the
+	// bridge. The discovery documents of OIDC and of Karpor need no API.
 	API   API
 	Fleet Fleet
 	// Without Streams and Admission, open streams and concurrent requests have no limit.
@@ -180,14 +181,15 @@ func (g *Gateway) accept(r *http.Request, c *call) error {
 	return g.checkOrigin(r)
 }
 
-// methods are those of kube-apiserver. Others are refused: the response to a TRACE could contain the credential that
-// the gateway sends to the member.
+// methods are the methods that kube-apiserver supports. Others are refused: the response to a TRACE could contain the
+// credential that the gateway sends to the member.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
 	http.MethodOptions,
 }
 
-// fail writes an error, or panics with http.ErrAbortHandler if the client is gone. It does neither during a response.
+// fail writes an error, or panics with http.ErrAbortHandler if the client is gone. It does neither once a response has
+// begun.
 func fail(w *recorder, r *http.Request, c *call, err error) {
 	err = cmp.Or(w.deadlines.late(), err) // net/http cancels the context when a body is late
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) && w.code == 0 {
@@ -211,9 +213,9 @@ func errorWriter(r *http.Request, c *call) func(http.ResponseWriter, error) *sta
 const maxRefused = 4 << 20
 
 // writeRefusal responds with err, in the form of writeError. For a request with a body, it also sends "Connection:
-// close". Otherwise net/http would read up to 256 KiB of the body before it sends the response. After the response,
-// writeRefusal reads up to maxRefused bytes: closing a connection with unread bytes resets it, and the client could
-// lose the response.
+// close". Without that header, net/http would read up to 256 KiB of the body before it sends the response. After the
+// response, writeRefusal reads up to maxRefused bytes of the body. A connection that is closed with unread bytes is
+// reset, and the client could lose the response.
 func writeRefusal(
 	w *recorder, r *http.Request, err error, writeError func(http.ResponseWriter, error) *status.Error,
 ) {
