@@ -85,12 +85,12 @@ func Validate(p *v1alpha1.Pass, maxTTL time.Duration) error {
 	if problems := validation.IsDNS1123Subdomain(p.Name); len(problems) > 0 {
 		return fieldError("metadata.name", p.Name, "%s", problems[0])
 	}
-	for field, names := range map[string][]string{"user": {s.User}, "groups": s.Groups} {
-		for _, n := range names {
-			if n == "" || strings.TrimSpace(n) != n ||
-				strings.ContainsFunc(n, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-				return fieldError("spec."+field, n, "want a name without control characters, and without spaces at its ends")
-			}
+	if err := validateName("spec.user", s.User); err != nil {
+		return err
+	}
+	for _, group := range s.Groups {
+		if err := validateName("spec.groups", group); err != nil {
+			return err
 		}
 	}
 	if len(s.Clusters) == 0 {
@@ -120,6 +120,14 @@ func Validate(p *v1alpha1.Pass, maxTTL time.Duration) error {
 	if s.TTL.Duration < MinTTL || s.TTL.Duration > maxTTL {
 		return fieldError("spec.ttl", s.TTL.Duration, "want %s to %s, the longest that this gateway allows for a %s", MinTTL,
 			maxTTL, s.Form)
+	}
+	return nil
+}
+
+func validateName(field, name string) error {
+	isControl := func(r rune) bool { return r < ' ' || r == 0x7f }
+	if name == "" || strings.TrimSpace(name) != name || strings.ContainsFunc(name, isControl) {
+		return fieldError(field, name, "want a non-empty name without control characters, and without spaces at its ends")
 	}
 	return nil
 }
@@ -211,7 +219,7 @@ func (i *Issuer) Revoke(ctx context.Context, name string) error {
 }
 
 // remove deletes an object, and retries if the object is updated meanwhile. If the object was replaced by one with
-// another uid, remove keeps that one, and the error wraps objects.ErrConflict.
+// another uid, remove keeps the new one, and the error wraps objects.ErrConflict.
 func (i *Issuer) remove(ctx context.Context, key string) error {
 	var first string
 	for n := range attempts {

@@ -161,6 +161,16 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// The error of a pass with several invalid fields must not change from call to call.
+func TestValidateNamesTheFirstField(t *testing.T) {
+	p := &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: "ci"}, Spec: v1alpha1.PassSpec{Groups: []string{""}}}
+	for range 50 {
+		if err := Validate(p, MaxTTL); err == nil || !strings.HasPrefix(err.Error(), "spec.user ") {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Expired passes must not fill the store, and valid ones must stay.
 func TestPrune(t *testing.T) {
 	o := newTestGateway(t)
