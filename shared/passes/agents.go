@@ -24,11 +24,10 @@ import (
 
 // The audiences of agents' credentials. No caller's token has one of them.
 const (
-	// bootstrapAudience is for the credential in the manifest of clusterpass cluster join --pull. It opens no tunnel.
-	// Agents exchange it once, for a credential that does.
+	// bootstrapAudience is for the credential in the manifest of clusterpass cluster join --pull. That credential opens no
+	// tunnel. Agents exchange it once for a credential that opens tunnels.
 	bootstrapAudience = "clusterpass.io/agent-bootstrap"
-	// agentAudience is for credentials that open tunnels. Those that earlier releases issued are not
-	// bound to a key.
+	// agentAudience is for credentials that open tunnels. Credentials that earlier releases issued are not bound to a key.
 	agentAudience = "clusterpass.io/agent"
 )
 
@@ -39,8 +38,8 @@ type enrolment struct {
 	UID     string    `json:"uid"`
 	Cluster types.UID `json:"cluster"` // the Cluster's uid; a later Cluster of that name needs a new enrolment
 	Created time.Time `json:"created"`
-	// Generation is the number of exchanges, KeyThumbprint the key of the newest credential (RFC 7638), and Renewed the
-	// time of its exchange. They are zero before the first exchange.
+	// Generation is the number of exchanges. KeyThumbprint identifies the key of the newest credential (RFC 7638). Renewed
+	// is the time of the newest exchange. All are zero before the first exchange.
 	Generation    uint64    `json:"generation,omitempty"`
 	KeyThumbprint string    `json:"key,omitempty"`
 	Renewed       time.Time `json:"renewed,omitzero"`
@@ -73,8 +72,8 @@ type AgentAuth struct {
 type Agent struct {
 	Cluster string
 	TTL     time.Duration // lifetime of its credential and of the next one
-	// Recheck returns a *status.Error unless the credential is still valid. It checks its expiry, the key that signed it,
-	// its enrolment and its Cluster.
+	// Recheck returns a *status.Error unless the credential is still valid. It checks the credential's expiry, the key
+	// that signed it, the enrolment and the Cluster.
 	Recheck func(ctx context.Context) error
 	// IsEnding reports whether the last quarter of the credential's lifetime has begun.
 	IsEnding func() bool
@@ -84,9 +83,9 @@ type Agent struct {
 	keyThumbprint string // "" if the credential is not bound to a key
 }
 
-// EnrolAgent returns the bootstrap credential for the agents of a private cluster. It is valid for ttl, and so is each
-// credential that agents exchange it for. EnrolAgent ends all earlier credentials, and removes the condition
-// AgentCredentialReused of the Cluster.
+// EnrolAgent returns the bootstrap credential for the agents of a private cluster. This credential is valid for ttl,
+// and so is each later one that agents get in exchange. EnrolAgent ends all earlier credentials, and removes the
+// condition AgentCredentialReused of the Cluster.
 func (i *Issuer) EnrolAgent(ctx context.Context, c *clusterv1alpha1.Cluster, ttl time.Duration) (secrets.Value, error) {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return secrets.Value{}, fmt.Errorf("enrol the agents of cluster %q: the lifetime of their credential is %s; "+
@@ -140,7 +139,7 @@ func (i *Issuer) signAgentToken(
 	ctx context.Context, a *Agent, audience string, own agentClaims,
 ) (secrets.Value, error) {
 	if _, err := i.renewKeys(ctx, TunnelKeys); err != nil {
-		return secrets.Value{}, fmt.Errorf("the keys of the tunnel port: %w", err)
+		return secrets.Value{}, fmt.Errorf("renew the keys of the tunnel port: %w", err)
 	}
 	now := i.now().Truncate(time.Second)
 	return i.signToken(ctx, agentToken, jwt.Claims{
@@ -151,6 +150,9 @@ func (i *Issuer) signAgentToken(
 
 // AuthenticateAgent authenticates an agent of the named cluster. Its errors are *status.Error: Unauthenticated or
 // StoreUnavailable. If the error wraps a *ReusedError, the caller must call Issuer.EndAgents.
+//
+// For possession.Connect, it also accepts the previous credential for a minute after a renewal. It accepts credentials
+// that earlier releases issued until they expire. It refuses bootstrap credentials without a *ReusedError.
 func (v *Verifier) AuthenticateAgent(ctx context.Context, cluster string, p AgentAuth) (*Agent, error) {
 	if v.cfg.URL == "" {
 		return nil, refusal(nil,

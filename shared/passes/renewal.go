@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// overlap is how long the previous credential still connects after a renewal. An older one does not. An agent may
+	// overlap is how long the previous credential still connects after a renewal. Older credentials do not. An agent may
 	// have read the shared credential just before another agent of the cluster renewed it.
 	overlap = time.Minute
 	// renewalPause is the minimum interval between two renewals of one cluster. It limits writes to the object store.
@@ -54,8 +54,8 @@ func (e *enrolment) checkNotEnded(cluster string) error {
 }
 
 // checkNewest returns an error that wraps a *ReusedError if the credential was replaced. During the overlap after a
-// renewal, it also accepts the previous one. It accepts generations newer than the cached enrolment. It also accepts
-// credentials that earlier releases issued, which have no generation.
+// renewal, it also accepts the previous credential. It accepts generations newer than the cached enrolment. It also
+// accepts credentials that earlier releases issued, which have no generation.
 func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	value, err := v.records.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
 	if err != nil {
@@ -77,8 +77,8 @@ func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 }
 
 // RenewAgent exchanges an agent's credential for the next one, which is bound to the key of a PKCS#10 request. Until
-// the next renewal, agents may repeat an exchange with the same key. Its errors are *status.Error. If one wraps a
-// *ReusedError, the caller must call EndAgents.
+// the next renewal, an agent may repeat its exchange if the request has the same key as before. Errors are
+// *status.Error. If an error wraps a *ReusedError, the caller must call EndAgents.
 func (i *Issuer) RenewAgent(ctx context.Context, a *Agent, request string) (secrets.Value, error) {
 	public, err := possession.ParseRequest(request, a.Cluster)
 	if err != nil {
@@ -130,7 +130,7 @@ func (e *enrolment) renew(a *Agent, thumbprint string, now time.Time) (generatio
 var errEnrolmentGone = errors.New("the enrolment is gone")
 
 // EndAgents ends all credentials of the agent's cluster after a reuse, and sets the condition AgentCredentialReused.
-// Every bridge refuses them within MaxAge. EndAgents does nothing if they have ended already.
+// Every bridge refuses these credentials within MaxAge. EndAgents does nothing if they have ended already.
 func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 	err := i.editEnrolment(ctx, a, func(*enrolment) (bool, error) { return false, nil })
 	if isRefusal(err) {
@@ -167,9 +167,10 @@ func isRefusal(err error) bool {
 	return errors.As(err, &e) && e.Reason == status.Unauthenticated
 }
 
-// editEnrolment calls edit for the enrolment of an agent's credential, and stores it if changed is true. After a
-// conflict it calls edit again. If the enrolment was deleted or replaced, the error wraps errEnrolmentGone. Errors of
-// editEnrolment itself are *status.Error.
+// editEnrolment calls edit for the enrolment of an agent's credential, and stores the enrolment if changed is true.
+// After a conflict it calls edit again. If the enrolment was deleted or replaced, the error wraps errEnrolmentGone. If
+// the credentials have ended, it does not call edit, and returns an Unauthenticated error. Errors of editEnrolment
+// itself are *status.Error.
 func (i *Issuer) editEnrolment(ctx context.Context, a *Agent, edit func(*enrolment) (changed bool, err error)) error {
 	for range attempts {
 		o, err := i.Objects.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)

@@ -82,7 +82,7 @@ func (i *Issuer) signToken(ctx context.Context, k kind, registered jwt.Claims, o
 	}
 	key, err := i.key(ctx, k.signedBy)
 	if err != nil {
-		return secrets.Value{}, fmt.Errorf("the key that signs the %s: %w", k.description, err)
+		return secrets.Value{}, fmt.Errorf("get the key to sign the %s: %w", k.description, err)
 	}
 	registered.Issuer, registered.NotBefore = i.URL, registered.IssuedAt
 	return serialize(key, k, registered, own)
@@ -188,7 +188,7 @@ func (i *Issuer) Publish(ctx context.Context) error {
 }
 
 // PublishAll publishes the keys of all sets. If a cluster has agents, it also calls keySet.renew for AgentKeys and
-// TunnelKeys: old keys are replaced even if no agent's credential is signed.
+// TunnelKeys. So old keys are replaced even while no agent renews its credential.
 func (i *Issuer) PublishAll(ctx context.Context) error {
 	enrolled, err := i.Objects.List(ctx, v1alpha1.AgentPrefix, 1, "")
 	errs := []error{i.Publish(ctx), err}
@@ -203,14 +203,14 @@ func (i *Issuer) PublishAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// RotateKey adds a key to AgentKeys and TunnelKeys if they exist, and to PassKeys unless there is a Signer. A new key
-// signs after activationDelay, or at once if its set has no older key. A former Signer's key signs no more. Earlier
-// tokens stay valid, unless discard is true. With a Signer, discard must be true, and passes that the Signer's key
-// signed stay valid.
+// RotateKey adds a key to AgentKeys and TunnelKeys if they exist. Without a Signer, it also adds one to PassKeys, and a
+// former Signer's key signs no more. A new key signs after activationDelay, or at once if its set has no older key. If
+// discard is true, RotateKey deletes the older keys, which ends their tokens. With a Signer, discard must be true, and
+// PassKeys keeps only the Signer's key.
 func (i *Issuer) RotateKey(ctx context.Context, discard bool) error {
 	if i.Signer != nil && !discard {
-		return errors.New("rotate keys: a key in KMS signs passes; create another one there, and name it in " +
-			"CLUSTERPASS_PASS_KMS_KEY")
+		return errors.New("rotate keys: a key in KMS signs passes; name a new one in CLUSTERPASS_PASS_KMS_KEY, or use " +
+			"--discard to end the tokens of all other keys")
 	}
 	var err error
 	if i.Signer != nil {

@@ -52,7 +52,8 @@ type Config struct {
 	Secrets secrets.Getter
 	// URL is the URL of the gateway. With "" no tokens of passes or agents are accepted.
 	URL string
-	// Fresh is how long a cached object is used before it is read again. With 0 every check reads the store.
+	// Fresh is how long a cached pass, revocation, enrolment or Cluster is used before it is read again. With 0 every
+	// check reads the store. For published keys, keysFresh applies instead.
 	Fresh time.Duration
 	Log   *slog.Logger     // nil means slog.Default()
 	Now   func() time.Time // nil means time.Now
@@ -64,7 +65,7 @@ type Verifier struct {
 	records *cache.Cache[[]byte] // by key of the object store; nil for a missing object
 	keys    *cache.Cache[*publishedKeys]
 	tunnel  *cache.Cache[*keySet] // private keys of the tunnel port
-	proofs  possession.Proofs     // already used by agents
+	proofs  possession.Proofs     // proofs that agents have used
 
 	mu          sync.Mutex
 	certificate *tls.Certificate // the tunnel port's
@@ -334,7 +335,7 @@ func (v *Verifier) CheckCertificate(ctx context.Context, leaf *x509.Certificate,
 	return nil
 }
 
-// hasSameGroups ignores the order, which certificates do not keep.
+// hasSameGroups reports whether a and b have the same groups in any order. Certificates do not keep the order.
 func hasSameGroups(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
@@ -377,8 +378,8 @@ func unavailable(consequence string, err error) error {
 }
 
 func (v *Verifier) unpublished() error {
-	const text = "the keys that verify passes are not published yet; try again, or have an administrator run " +
-		"clusterpass init"
+	const text = "the keys that verify the gateway's credentials are not published yet; try again, or have an " +
+		"administrator run clusterpass init"
 	return &status.Error{Reason: status.StoreUnavailable, RetryAfter: retry, Message: text}
 }
 
