@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -90,6 +91,24 @@ func TestPeersThatHang(t *testing.T) {
 	}
 	if n := requests.Load(); n == 0 || n == many {
 		t.Errorf("%d of %d got a request", n, many)
+	}
+}
+
+// TestPeerThatRefusesConnections: a caller must not read that no agent is connected if the agent's replica is down.
+func TestPeerThatRefusesConnections(t *testing.T) {
+	w := newWorld(t)
+	w.enrol("prod", time.Hour)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = ln.Close()
+	r := w.replica(func(c *agentserver.Config) { c.Peers = agentserver.Peers{ln.Addr().String()} })
+	_, err = r.Dial(t.Context(), "prod", "", nil, nil)
+	var e *status.Error
+	if !errors.As(err, &e) || e.Reason != status.Unreachable || e.Cluster != "prod" ||
+		!strings.Contains(e.Message, "tunnel port at "+ln.Addr().String()+" cannot be reached") {
+		t.Error(err)
 	}
 }
 

@@ -1,20 +1,17 @@
 // Package agentserver is the bridge's side of private clusters: the endpoint for agents, and the tunnel port for other
-// parts of the gateway. docs/explanation/agent-credentials.md explains how credentials are renewed.
+// parts of the gateway. docs/explanation/agent-credentials.md explains how agents' credentials are renewed and ended.
 //
 // Invariants:
-//   - An agent's credential is valid for one cluster, and never as a caller's. Callers' credentials are never valid for
+//   - An agent's credential is valid for one cluster, and never for a caller. Callers' credentials are never valid for
 //     agents.
 //   - Every Config.Recheck, the bridge checks each agent's credential, with objects that are at most passes.MaxAge old.
 //     It closes the tunnel if the credential is invalid or cannot be checked.
-//   - An agent proves that it has its credential's key. Only bootstrap credentials and those that earlier releases
-//     issued have none.
-//   - If an agent sends a replaced credential, even through its open tunnel, all credentials of the cluster's agents
-//     end. The previous credential may still connect for a minute after its renewal. A credential that an earlier
-//     release issued may connect until it expires. A renewal with the same key may be repeated until the next one.
-//   - A bootstrap credential that connects is only refused: agents of earlier releases try that.
+//   - An agent proves that it has the key to which its credential is bound.
+//   - If an agent uses a replaced credential, all credentials of the cluster's agents end. For exceptions, see
+//     passes.Verifier.AuthenticateAgent and passes.Issuer.RenewAgent.
 //   - The tunnel port requires a token of the gateway for one cluster, valid for a minute.
-//   - API requests in a tunnel are TLS between the component that dialed and the member's API server. Agents cannot
-//     decrypt them. A bridge cannot decrypt connections that it carries for other components.
+//   - API requests in a tunnel are TLS between the component that dialed and the member's API server. So agents cannot
+//     decrypt them, nor can a bridge that carries them for another component.
 //   - A replica never forwards a CONNECT that another replica has forwarded.
 package agentserver
 
@@ -103,7 +100,9 @@ func New(cfg Config) *Agents {
 		Help: "Refused uses of agents' credentials that were renewed before. Each proves that a copy exists."})
 	cfg.Metrics.MustRegister(a.connects, a.reuses,
 		prometheus.NewGaugeFunc(
-			prometheus.GaugeOpts{Name: "clusterpass_agents", Help: "Agents of private clusters that are connected."},
+			prometheus.GaugeOpts{
+				Name: "clusterpass_agents", Help: "Agents of private clusters that are connected to this replica.",
+			},
 			func() float64 { return float64(a.registry.size()) }),
 		prometheus.NewGaugeFunc(
 			prometheus.GaugeOpts{Name: "clusterpass_tunnel_streams", Help: "Connections to private clusters that are open."},
@@ -153,7 +152,8 @@ func (a *Agents) countReplicas(ctx context.Context) {
 	}
 }
 
-// Drain announces to the agents that this replica is shutting down. They connect to others before their tunnels end.
+// Drain announces to the agents that this replica is shutting down. The agents connect to other replicas before their
+// tunnels end.
 func (a *Agents) Drain(ctx context.Context) {
 	a.mu.Lock()
 	a.draining = true
@@ -375,7 +375,7 @@ func (a *Agents) dial(ctx context.Context, target tunnel.Destination, mayHop boo
 	return conn, err
 }
 
-// hop connects through one of the peers, including this replica. Those without an agent of the cluster fail at once.
+// hop connects through one of the peers, including this replica. Peers without an agent of the cluster fail at once.
 func (a *Agents) hop(ctx context.Context, target tunnel.Destination) (net.Conn, error) {
 	peers := a.cfg.Peers.addresses(ctx, a.cfg.Lookup)
 	conn, errs := race(ctx, len(peers), func(ctx context.Context, i int) (net.Conn, error) {
@@ -390,8 +390,11 @@ func (a *Agents) hop(ctx context.Context, target tunnel.Destination) (net.Conn, 
 	err := tunnel.ErrNone
 	for _, herr := range errs {
 		var known *status.Error
-		if errors.Is(herr, tunnel.ErrRefused) || errors.As(herr, &known) && known.Reason == status.Timeout {
-			err = herr // more precise than ErrNone
+		switch {
+		case errors.Is(herr, tunnel.ErrRefused) || errors.As(herr, &known) && known.Reason == status.Timeout:
+			err = herr
+		case herr != nil && !errors.Is(herr, tunnel.ErrNone) && errors.Is(err, tunnel.ErrNone):
+			err = herr // a peer that cannot be reached may have an agent
 		}
 	}
 	return nil, err
@@ -413,12 +416,12 @@ func explain(ctx context.Context, cluster string, err error) error {
 	case errors.Is(err, tunnel.ErrNone):
 		return &status.Error{Reason: status.Unreachable, Cluster: cluster, Err: err,
 			Message: fmt.Sprintf(
-				"cluster %q is private, and none of its agents is connected; inspect them there with: "+
+				"cluster %q is private, and none of its agents is connected; inspect them in that cluster: "+
 					"kubectl -n clusterpass-system get pods", cluster)}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &status.Error{Reason: status.Timeout, Cluster: cluster, Err: err,
 			Message: fmt.Sprintf("cluster %q is private, and none of its agents answers in time; try again", cluster)}
 	}
 	return &status.Error{Reason: status.Unreachable, Cluster: cluster, Err: err,
-		Message: fmt.Sprintf("cluster %q is private, and the tunnel to it broke off; try again", cluster)}
+		Message: fmt.Sprintf("cluster %q is private, and the connection through its agent failed; try again", cluster)}
 }
