@@ -22,8 +22,8 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// Bridge serves streams and limits concurrent requests. Serve drains both. It implements gateway.Streamer and
-// gateway.Admission. It is safe for concurrent use.
+// Bridge serves streams and limits concurrent requests. It implements gateway.Streamer and gateway.Admission. It is
+// safe for concurrent use.
 type Bridge struct {
 	Metrics *prometheus.Registry
 
@@ -132,8 +132,8 @@ func (b *Bridge) runStream(
 		if returned {
 			return
 		}
-		// The handler panicked, so the response is cut off. Close gets the cause of the stream's end as the error. If the
-		// stream has not ended, the error is that the response was cut off.
+		// The handler panicked, so the response is cut off. The error for Close is the cause for which the stream ended. If
+		// the stream has not ended, the error reports the cut.
 		if err = context.Cause(s.Context()); err == nil {
 			err = status.New(status.Aborted, "", "the response was cut off")
 		}

@@ -40,7 +40,8 @@ func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 	s := &Stream{registry: r, info: info, started: time.Now()}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.detach = context.AfterFunc(ctx, func() {
-		// A *status.Error, e.g. for revoked access, ends the response in an orderly manner. Else the client is gone.
+		// A *status.Error, e.g. for revoked access, ends the response in an orderly manner. Any other cause means that the
+		// client is gone.
 		var why *status.Error
 		if cause := context.Cause(ctx); errors.As(cause, &why) {
 			s.End(why)
@@ -61,14 +62,15 @@ func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 }
 
 // Context ends with the stream. Its cause wraps a *status.Error if the gateway ended the stream, unless the handler
-// returned first. After the orderly end of a watch without a websocket, it also matches forward.ErrFinished, so that
-// the response looks complete.
+// returned first. After the orderly end of a watch without a websocket, the cause also matches forward.ErrFinished, so
+// that the response looks complete.
 func (s *Stream) Context() context.Context { return s.ctx }
 
 // finishTime is the maximum duration of an orderly end. After it, Context is cancelled.
 const finishTime = 5 * time.Second
 
-// End ends the stream by the function from onEnd, and cancels Context after finishTime, or at once without a function.
+// End calls the function that onEnd set, and cancels Context after finishTime. Without such a function, End cancels
+// Context at once.
 func (s *Stream) End(why *status.Error) {
 	s.mu.Lock()
 	if s.ended != nil || s.closed {
@@ -99,7 +101,8 @@ func (s *Stream) onEnd(fn func(why *status.Error)) {
 	}
 }
 
-// Close removes the stream from its registry. It returns the reason for which the stream was ended, and otherwise err.
+// Close removes the stream from its registry. It returns the reason for which the stream was ended, or err if there is
+// none.
 func (s *Stream) Close(err error) error {
 	s.mu.Lock()
 	why := s.ended

@@ -11,7 +11,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// ResponseWriter returns a writer that measures and limits the response, including a hijacked connection.
+// ResponseWriter returns a writer that counts the response's bytes and sets a deadline for each write. It does so for a
+// hijacked connection, too. The writer of a watch can end the response between two events.
 func (s *Stream) ResponseWriter(w http.ResponseWriter) http.ResponseWriter {
 	rc := http.NewResponseController(w)
 	s.startWriteDeadlines(rc.SetWriteDeadline)
@@ -29,7 +30,7 @@ type writer struct {
 	mu      sync.Mutex
 	events  boundary // ends of events, if it is a watch with a known content type; otherwise nil
 	writing bool
-	ending  *status.Error // reason to end at the end of an event
+	ending  *status.Error // reason to end after the current event; nil before finish
 	done    bool
 }
 
@@ -75,7 +76,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// finish ends a watch at the end of the current event: at once, or in a later Write.
+// finish ends a watch between two events: at once, or in a later Write.
 func (w *writer) finish(why *status.Error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,9 +91,9 @@ func (w *writer) stop() {
 	w.s.cancel(finished{w.ending})
 }
 
-// ForWebSocket returns a writer for a handler that upgrades the connection to a websocket itself. Its client gets pings
-// and a close frame. The handler must write the handshake's response in one call, and read from the connection instead
-// of the buffer.
+// ForWebSocket returns a writer for a handler that upgrades the connection to a websocket itself. w must be a result of
+// ResponseWriter. The client gets pings and a close frame. The handler must write the handshake's response in one call.
+// It must read from the hijacked connection, not from the buffer that Hijack returns.
 func (s *Stream) ForWebSocket(w http.ResponseWriter) http.ResponseWriter {
 	return &websocketWriter{w.(*writer)}
 }
@@ -113,7 +114,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	w.s.mu.Lock()
-	w.s.setWriteDeadline = nil // the hijacker closes the connection
+	w.s.setWriteDeadline = nil // after a hijack, conn.Write sets the deadlines
 	w.s.mu.Unlock()
 	return &conn{Conn: c, s: w.s}, rw, nil
 }

@@ -1,10 +1,11 @@
 // Package links keeps a link, which is an agent's tunnel, to every replica of the bridge behind a load balancer.
 //
 // Invariants:
-//   - A lost link is dialled again within half a second, or after the current dial has ended. After failures, the
-//     pauses grow. Such a pause also ends when a link ends or a bridge sends an announcement. Each dial follows a
+//   - A lost link is dialled again within half a second, or after the current dial has ended. Each dial follows a
 //     random pause, so that agents that lost links together do not dial together.
-//   - A link to a draining replica does not count. An agent that has no other link dials until it has one.
+//   - After failures, the pauses grow. Such a pause also ends when a link ends or a bridge sends an announcement.
+//   - A link to a draining replica does not count. The agent dials until it has as many other links as the bridge has
+//     replicas.
 package links
 
 import (
@@ -209,7 +210,7 @@ func (k *Keeper) hasAllLinks() bool {
 	return connected >= k.replicas
 }
 
-// errAlreadyConnected means that the load balancer chose a replica that is already connected.
+// errAlreadyConnected means that the load balancer chose a replica to which the agent is already connected.
 var errAlreadyConnected = errors.New("connected already")
 
 var errUnauthorized = errors.New("the credential is refused")
@@ -266,7 +267,7 @@ func (k *Keeper) dial(ctx context.Context) error {
 	l := &link{session: session}
 	k.mu.Lock()
 	if old := k.links[replica]; old != nil {
-		_ = old.session.Close() // the replica has closed it, too, see registry.add
+		_ = old.session.Close() // the replica has closed it, too; see registry.add in package agentserver
 	}
 	k.links[replica] = l
 	k.replicas = min(max(1, n), maxReplicas)
