@@ -17,18 +17,21 @@ type Numbered interface {
 var errCaughtUp = errors.New("caught up")
 
 // ChangesOf implements Log.Changes for a numbered log.
-func ChangesOf(ctx context.Context, log Numbered, from uint64, limit int) ([]Event, uint64, error) {
+func ChangesOf(ctx context.Context, log Numbered, fromRev uint64, limit int) ([]Event, uint64, error) {
 	last, err := log.Revision(ctx)
 	switch {
 	case err != nil:
 		return nil, 0, err
-	case last == from:
-		return nil, from, nil
-	case last < from, last-from > uint64(max(0, limit)):
-		return nil, 0, fmt.Errorf("%w: %d writes after revision %d, want at most %d", ErrCompacted, last-from, from, limit)
+	case last == fromRev:
+		return nil, fromRev, nil
+	case last < fromRev:
+		return nil, 0, fmt.Errorf("%w: revision %d exceeds the store's revision %d", ErrCompacted, fromRev, last)
+	case last-fromRev > uint64(max(0, limit)):
+		return nil, 0, fmt.Errorf("%w: %d writes after revision %d, want at most %d", ErrCompacted, last-fromRev, fromRev,
+			limit)
 	}
 	var changes []Event
-	err = log.Watch(ctx, "", from, func(e Event) error {
+	err = log.Watch(ctx, "", fromRev, func(e Event) error {
 		changes = append(changes, e)
 		if e.Object.Revision >= last { // every write has its own revision, so this one arrives
 			return errCaughtUp

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,6 +17,18 @@ func TestErrors(t *testing.T) {
 	}
 	if RetryAfter(cause) != 0 || RetryAfter(nil) != 0 {
 		t.Error("a hint from nowhere")
+	}
+}
+
+type numbered struct{ Numbered }
+
+func (numbered) Revision(context.Context) (uint64, error) { return 7, nil }
+
+// TestChangesAfterTheLastRevision fails if the error of a restored store has an absurd number of writes.
+func TestChangesAfterTheLastRevision(t *testing.T) {
+	_, _, err := ChangesOf(t.Context(), numbered{}, 9, 10)
+	if !errors.Is(err, ErrCompacted) || !strings.Contains(err.Error(), "revision 9 exceeds the store's revision 7") {
+		t.Error(err)
 	}
 }
 

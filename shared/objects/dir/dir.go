@@ -32,8 +32,8 @@ const (
 	progressEvery = 2 * time.Second
 )
 
-// history limits the writes after the snapshot. A write that exceeds a maximum starts a compaction. The compaction
-// keeps the last keepChanges writes, or fewer if their values exceed keepBytes. Both byte limits count values, but no
+// history limits the writes after the snapshot. A write that exceeds maxChanges or maxBytes starts a compaction, which
+// keeps the last keepChanges writes, or fewer if their values exceed keepBytes. Both byte limits count values, but not
 // keys.
 type history struct {
 	maxChanges, maxBytes   int
@@ -194,13 +194,13 @@ func (s *Store) write(ctx context.Context, op, key string, value []byte,
 }
 
 // Changes implements objects.Store.
-func (s *Store) Changes(ctx context.Context, from uint64, limit int) ([]objects.Event, uint64, error) {
-	return objects.ChangesOf(ctx, s, from, limit)
+func (s *Store) Changes(ctx context.Context, fromRev uint64, limit int) ([]objects.Event, uint64, error) {
+	return objects.ChangesOf(ctx, s, fromRev, limit)
 }
 
 // Watch implements objects.Store. It delivers writes of this Store at once, and others within about 50 ms.
-func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
-	progress func(uint64)) error {
+func (s *Store) Watch(ctx context.Context, prefix string, fromRev uint64,
+	onEvent func(objects.Event) error, onProgress func(rev uint64)) error {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	var reported time.Time
@@ -208,13 +208,13 @@ func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		// Get the channel before reading the state. Otherwise a change in between would not end the wait below.
+		// Get the channel before reading the state, so that any change after the read ends the wait below.
 		changed := s.nextChange()
 		if err := s.refresh(ctx); err != nil {
 			return fail("watch", prefix, err)
 		}
 		s.mu.RLock()
-		changes, err := s.state.since(from)
+		changes, err := s.state.since(fromRev)
 		s.mu.RUnlock()
 		if err != nil {
 			return fail("watch", prefix, err)
@@ -224,14 +224,14 @@ func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func
 				return err
 			}
 			if strings.HasPrefix(c.event.Object.Key, prefix) {
-				if err := each(c.event); err != nil {
+				if err := onEvent(c.event); err != nil {
 					return err
 				}
 			}
 		}
-		from += uint64(len(changes))
-		if progress != nil && (len(changes) > 0 || time.Since(reported) >= progressEvery) {
-			progress(from)
+		fromRev += uint64(len(changes))
+		if onProgress != nil && (len(changes) > 0 || time.Since(reported) >= progressEvery) {
+			onProgress(fromRev)
 			reported = time.Now()
 		}
 		select {

@@ -7,7 +7,7 @@
 //
 // Invariants:
 //   - A write is one transaction that increases the revision by one, changes the object and adds a log entry. It fails
-//     if the object has another revision than expected. The SDK's retries have the same token, so it is applied once.
+//     if the object has another revision than expected. A write is applied once: all retries of the SDK have one token.
 //   - Writers of different objects conflict, because each changes the revision. They retry within the call.
 //   - Even a strongly consistent query may see a part of a transaction. List compares its result with the newest log
 //     entries. If a query of Watch misses an entry, Watch reads it by key to check that it exists, and queries again.
@@ -42,7 +42,7 @@ type Config struct {
 	History time.Duration
 	// MinPoll and MaxPoll limit the pause of a watch between two reads of the revision. The pause grows while there are no
 	// writes, and a write of this Store ends it. Watches of one Store share a read that is at most half a pause old.
-	// Their defaults are 200 ms and 2 s.
+	// MinPoll and MaxPoll default to 200 ms and 2 s.
 	MinPoll, MaxPoll time.Duration
 	// Now is the clock for the expiry of log entries; nil means time.Now.
 	Now func() time.Time
@@ -50,9 +50,11 @@ type Config struct {
 
 // Store implements objects.Store. It starts no goroutine and needs no Close.
 type Store struct {
-	client  *dynamodb.Client
-	cfg     Config
-	timeout time.Duration // of an operation, except List and Watch; awsclient.CallTimeout except in tests
+	client *dynamodb.Client
+	cfg    Config
+	// timeout limits Get, Revision and each write, and in Watch each read of the revision and each query. A List has six
+	// times as long. It is awsclient.CallTimeout except in tests.
+	timeout time.Duration
 	poll    poller
 	hint    atomic.Uint64 // the last known revision of the store, which may be outdated
 	writing chan struct{} // admits one goroutine to commit, and guards hasRivals
@@ -167,7 +169,7 @@ func (s *Store) query(ctx context.Context, resource, name, after string, limit i
 	}
 	for {
 		if limit > 0 { // read one object more, to learn whether the list continues
-			in.Limit = aws.Int32(int32(min(limit+1-len(found), 1<<20)))
+			in.Limit = aws.Int32(int32(min(limit-len(found), 1<<20)) + 1)
 		}
 		out, err := s.client.Query(ctx, in)
 		if err != nil {
@@ -226,13 +228,13 @@ func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, m
 	return found, nil
 }
 
-// maxMissedWrites is how many of the newest writes a query is expected to miss at most. It misses only unfinished
+// maxMissedWrites is how many of the newest writes a query is expected to miss at most. A query misses only unfinished
 // transactions, of which there are few, because each changes the revision item.
 const maxMissedWrites = 4
 
-// newestEvents returns the events of the newest writes, by key. These are the maxMissedWrites writes that end with
-// revision lastRev. Of several writes to one object, it returns the last. It uses BatchGetItem, which sees every
-// completed transaction. It skips entries that DynamoDB has removed: no query misses such old writes.
+// newestEvents returns, by key, the events of the last maxMissedWrites writes up to revision lastRev. Of several writes
+// to one object, it returns the last. It uses BatchGetItem, which sees every completed transaction. It skips entries
+// that DynamoDB has removed: no query misses such old writes.
 func (s *Store) newestEvents(ctx context.Context, lastRev uint64) (map[string]objects.Event, error) {
 	var keys []item
 	for rev := lastRev; rev > 0 && lastRev-rev < maxMissedWrites; rev-- {

@@ -1,9 +1,9 @@
 // Package replica serves reads of an object store from memory. One read of the store's revision validates the memory.
-// If the revision is unchanged, so are the objects. Otherwise the Replica applies the changes from the store's log.
+// If the revision has changed, the Replica applies the changes from the store's log.
 //
 //   - Results may be [Config.MaxAge] old. They include all writes before the time that [Replica.AsOf] returned.
 //   - If the validation fails, the read fails. Package cache serves stale values during an outage.
-//   - The memory contains at most maxObjects objects, and besides at most maxLists lists of any size.
+//   - The memory contains at most maxObjects objects and, in addition, at most maxLists lists of any size.
 package replica
 
 import (
@@ -23,13 +23,14 @@ const (
 	maxObjects = 4096
 	maxValue   = 16 << 10 // larger objects are read from the store each time
 	maxLists   = 8
-	// timeout is the deadline of one validation. AsOf starts another if it lasts longer, because AWS Lambda has probably
-	// frozen the process meanwhile.
+	// timeout is the deadline of one validation. If a validation lasts longer, AsOf starts another, because AWS Lambda has
+	// probably frozen the process meanwhile.
 	timeout = 5 * time.Second
 	// settleTime is how long the Replica caches no result after it first read a new revision. The store may still return
 	// the object from before the write that made this revision.
 	settleTime = 5 * time.Second
-	// maxChanges is the maximum number of writes that one validation applies. If there are more, it clears the memory.
+	// maxChanges is the maximum number of writes that one validation applies. If there are more, the validation clears the
+	// memory.
 	maxChanges = 1000
 )
 
@@ -67,7 +68,7 @@ type record struct {
 	err    error
 }
 
-// validation is one validation.
+// validation is a running or completed validation of the memory.
 type validation struct {
 	began time.Time
 	done  chan struct{}
@@ -86,9 +87,9 @@ func New(cfg Config) *Replica {
 	return &Replica{cfg: cfg, objects: known, lists: map[string]objects.Page{}}
 }
 
-// AsOf validates the memory, unless fresh is false and a validation began within the last MaxAge.
-// The memory includes all writes that were completed at the returned time. If fresh is true, that is the time of the
-// call or later. AsOf implements cache.Source.
+// AsOf validates the memory, unless fresh is false and a successful validation began within the last MaxAge. The memory
+// includes all writes that were completed at the returned time. If fresh is true, that time is not before the call.
+// AsOf implements cache.Source.
 func (r *Replica) AsOf(ctx context.Context, fresh bool) (time.Time, error) {
 	now := r.now()
 	notBefore := now
@@ -269,24 +270,25 @@ func (r *Replica) Revision(ctx context.Context) (uint64, error) {
 	return r.revision, nil
 }
 
-// Changes validates the memory. It reads the store's log only if the memory has another revision than from.
-func (r *Replica) Changes(ctx context.Context, from uint64, limit int) ([]objects.Event, uint64, error) {
+// Changes implements objects.Log. It validates the memory, and then reads the store's log unless the store's revision
+// is fromRev.
+func (r *Replica) Changes(ctx context.Context, fromRev uint64, limit int) ([]objects.Event, uint64, error) {
 	if _, err := r.AsOf(ctx, true); err != nil {
 		return nil, 0, err
 	}
 	r.mu.Lock()
 	rev := r.revision
 	r.mu.Unlock()
-	if rev == from {
-		return nil, from, nil
+	if rev == fromRev {
+		return nil, fromRev, nil
 	}
-	return r.cfg.Store.Changes(ctx, from, limit)
+	return r.cfg.Store.Changes(ctx, fromRev, limit)
 }
 
 // Watch implements objects.Log, without the memory.
-func (r *Replica) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
-	progress func(rev uint64)) error {
-	return r.cfg.Store.Watch(ctx, prefix, from, each, progress)
+func (r *Replica) Watch(ctx context.Context, prefix string, fromRev uint64, onEvent func(objects.Event) error,
+	onProgress func(rev uint64)) error {
+	return r.cfg.Store.Watch(ctx, prefix, fromRev, onEvent, onProgress)
 }
 
 func (r *Replica) now() time.Time { return r.cfg.Now().Round(0) }

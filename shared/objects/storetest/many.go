@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -96,7 +97,7 @@ func (s suite) pages(t *testing.T) {
 		made = append(made, mustCreate(t, st, want[i], "v"))
 		last = mustCreate(t, st, fmt.Sprintf("things2/%02d", i), "v")
 	}
-	for _, limit := range []int{0, 1, 5, 22, 23, 24, 1000} {
+	for _, limit := range []int{0, 1, 5, 22, 23, 24, 1000, math.MaxInt} {
 		if got, rev := pages(t, st, "things/", limit); !slices.Equal(got, want) || rev < last.Revision {
 			t.Errorf("pages of %d: %v at revision %d, want %v at %d", limit, got, rev, want, last.Revision)
 		}
