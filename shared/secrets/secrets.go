@@ -1,4 +1,5 @@
-// Package secrets stores credentials and signing keys. The sub-packages dir and awssecrets implement [Store].
+// Package secrets stores credentials and signing keys. The sub-packages dir, awssecrets and kubernetes implement
+// [Store].
 //
 //   - Each write creates a new version. Of several calls that replace the same version, at most one succeeds.
 //   - A Store is safe for concurrent use. Several processes may open the same store.
@@ -46,12 +47,13 @@ type Getter interface {
 // package's errors or context.Canceled. A write that fails with ErrUnavailable or context.Canceled may have succeeded.
 type Store interface {
 	Getter
-	// List returns the secrets with all of labels, sorted by name. It is slow, and may miss writes of the last minutes.
+	// List returns the secrets that have every given label, sorted by name. It is slow, and may miss writes of the last
+	// minutes.
 	List(ctx context.Context, labels map[string]string) ([]Meta, error)
 	// Create stores a new secret and returns its version, or ErrExists.
 	Create(ctx context.Context, name string, v Value, labels map[string]string) (version string, err error)
-	// Replace replaces the value if its current version equals oldVersion. Otherwise it returns ErrConflict or
-	// ErrNotFound. Labels stay.
+	// Replace replaces the value, and keeps the labels, if the current version is oldVersion. It returns ErrConflict if
+	// there is another version, and ErrNotFound if there is no secret.
 	Replace(ctx context.Context, name, oldVersion string, v Value) (version string, err error)
 	// Delete deletes a secret. In AWS, the value can be recovered for some days. Create can reuse the name at once.
 	Delete(ctx context.Context, name string) error
