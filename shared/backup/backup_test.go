@@ -19,6 +19,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/leaktest"
 	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
@@ -261,6 +263,40 @@ func TestInterruptedRestoreContinues(t *testing.T) {
 	}
 }
 
+// TestRestoreAfterGatewayStarted: replicas may start before the restore, and then write keys and CAs of their own. The
+// restored ones must replace them, or clients would not trust the gateway.
+func TestRestoreAfterGatewayStarted(t *testing.T) {
+	start := func(i *clustertest.Installation) {
+		t.Helper()
+		issuer := passes.Issuer{Objects: i.Objects, Secrets: i.Secrets, Now: time.Now}
+		must(t, issuer.PublishAll(t.Context()))
+		must(t, stores.CreateDefaultRegistry(t.Context(), i.Objects))
+		_, err := passes.EnsureServerCA(t.Context(), i.Secrets)
+		must(t, err)
+		ca, err := pki.NewCA("client-ca")
+		must(t, err)
+		must(t, passes.StoreCA(t.Context(), i.Secrets, ca))
+	}
+	i, from := newStores(t)
+	start(i)
+	i.AddCluster("lab", nil)
+	want := contentOf(t, from)
+	target, to := newStores(t)
+	start(target)
+	_, err := restore(t, save(t, from, plainKey{}, "1"), to)
+	must(t, err)
+	got := contentOf(t, to)
+	for name := range want {
+		if strings.HasSuffix(name, passes.TunnelKeys) {
+			delete(want, name) // each place has its own
+			delete(got, name)
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("restored:\n%q\nwant:\n%q", got, want)
+	}
+}
+
 // TestRestoreRefusesStoreInUse fails if a restore mixes two installations.
 func TestRestoreRefusesStoreInUse(t *testing.T) {
 	i, from := newStores(t)
@@ -271,7 +307,7 @@ func TestRestoreRefusesStoreInUse(t *testing.T) {
 		"a role":     func(i *clustertest.Installation) error { i.Create("clusterroles/a", "{}"); return nil },
 		"a registry": func(i *clustertest.Installation) error { i.AddRegistry("a", "{}"); return nil },
 		"a secret": func(i *clustertest.Installation) error {
-			_, err := i.Secrets.Create(t.Context(), "keys/client-ca", secrets.NewValue([]byte("x")), nil)
+			_, err := i.Secrets.Create(t.Context(), "clusters/a", secrets.NewValue([]byte("x")), nil)
 			return err
 		},
 	} {

@@ -115,7 +115,7 @@ func (r *restorer) checkNew(ctx context.Context) error {
 	const todo = "; nothing was written. Name an empty store with --store"
 	own := []string{
 		passes.PassKeys, passes.AgentKeys, passes.TunnelKeys, clusterpassv1alpha1.InstallationKey,
-		searchv1alpha1.Prefix + stores.DefaultRegistry, stores.DecisionKey,
+		searchv1alpha1.Prefix + stores.DefaultRegistry, stores.DecisionKey, passes.CASecret, passes.ServerCASecret,
 	}
 	for _, prefix := range Prefixes {
 		page, err := r.stores.Objects.List(ctx, prefix, len(own)+1, "")

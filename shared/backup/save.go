@@ -71,7 +71,7 @@ func (s *saver) save(ctx context.Context) error {
 		s.want(m.Name)
 	}
 	// The list of secrets may lag.
-	s.want(passes.PassKeys, passes.AgentKeys, passes.CASecret)
+	s.want(passes.PassKeys, passes.AgentKeys, passes.CASecret, passes.ServerCASecret)
 	if err := s.readSecrets(ctx); err != nil {
 		return err
 	}
