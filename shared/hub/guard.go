@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,8 +11,9 @@ import (
 	"net/url"
 	"path"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/clusterpass/clusterpass/shared/route"
 )
@@ -22,23 +24,20 @@ const StoreGroup = "store.clusterpass.io"
 // KeysPath is where an API server publishes the keys that sign its service accounts. Every service account may read it.
 const KeysPath = "/openid/v1/jwks"
 
-const (
-	maxKeys = 1 << 20
-	keysAge = 10 * time.Minute
-)
+const maxKeys = 1 << 20
 
 // Guard recognizes requests to the stores, and the hub cluster by whatever address. The keys of its service accounts
 // identify a cluster: no other one has them, unless it was copied. It is safe for concurrent use.
 type Guard struct {
-	client *Client
-
-	mu   sync.Mutex
-	keys Keys
-	read time.Time // start of the read of keys
+	client  *Client
+	flights singleflight.Group
 }
 
 // NewGuard returns a Guard of the stores of a client. It sends no request.
 func NewGuard(client *Client) *Guard { return &Guard{client: client} }
+
+// Namespace returns the namespace of the stores.
+func (g *Guard) Namespace() string { return g.client.Namespace() }
 
 // Concerns reports whether a request would reach the stores, if it was sent to the hub. p is the escaped path below the
 // server's. Requests through proxies of an API server are not recognized.
@@ -62,16 +61,18 @@ func (g *Guard) concerns(r route.Resource) bool {
 		return r.Namespace == "" // all namespaces
 	case r.APIGroup == "" && r.Resource == "namespaces":
 		return r.Name == "" && r.Verb == "deletecollection"
-	case r.APIGroup == "apiextensions.k8s.io" && r.Resource == "customresourcedefinitions":
+	case r.APIGroup == "apiextensions.k8s.io" && r.Resource == "customresourcedefinitions",
+		r.APIGroup == "apiregistration.k8s.io" && r.Resource == "apiservices":
 		isWrite := r.Verb != "get" && r.Verb != "list" && r.Verb != "watch"
 		return isWrite && (r.Name == "" && r.Verb == "deletecollection" || strings.HasSuffix(r.Name, "."+StoreGroup))
 	}
 	return false
 }
 
-// IsHub reports whether the keys of a cluster are those of the hub.
+// IsHub reports whether the keys of a cluster are those of the hub. It reads the hub's keys, which may have changed
+// since an earlier call. Concurrent calls share a read. Errors are those of the hub, or the cause of ctx.
 func (g *Guard) IsHub(ctx context.Context, keys Keys) (bool, error) {
-	own, err := g.hubKeys(ctx)
+	own, err := g.hubKeys(ctx, time.Now())
 	if err != nil {
 		return false, fmt.Errorf("read the keys of the hub: %w", err)
 	}
@@ -83,26 +84,37 @@ func (g *Guard) IsHub(ctx context.Context, keys Keys) (bool, error) {
 	return false, nil
 }
 
-func (g *Guard) hubKeys(ctx context.Context) (Keys, error) {
-	g.mu.Lock()
-	keys, age := g.keys, time.Since(g.read)
-	g.mu.Unlock()
-	if keys != nil && age < keysAge {
-		return keys, nil
+type readResult struct {
+	keys  Keys
+	start time.Time
+}
+
+// hubKeys returns keys that were read after since. So it may wait for a read that started earlier, and then for
+// another.
+func (g *Guard) hubKeys(ctx context.Context, since time.Time) (Keys, error) {
+	for {
+		flight := g.flights.DoChan("", func() (any, error) {
+			start := time.Now()
+			var text json.RawMessage
+			err := g.client.Do(context.WithoutCancel(ctx), Request{Method: http.MethodGet, Path: KeysPath, Accept: "*/*"}, &text)
+			if err != nil {
+				return nil, err
+			}
+			keys, err := ReadKeys(bytes.NewReader(text))
+			return readResult{keys, start}, err
+		})
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case done := <-flight:
+			if done.Err != nil {
+				return nil, done.Err
+			}
+			if read, ok := done.Val.(readResult); ok && !read.start.Before(since) {
+				return read.keys, nil
+			}
+		}
 	}
-	start := time.Now()
-	var text json.RawMessage
-	err := g.client.Do(ctx, Request{Method: http.MethodGet, Path: KeysPath, Accept: "*/*"}, &text)
-	if err == nil {
-		keys, err = ReadKeys(strings.NewReader(string(text)))
-	}
-	if err != nil {
-		return nil, err
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.keys, g.read = keys, start
-	return keys, nil
 }
 
 // Keys are the public keys that sign the service accounts of a cluster.

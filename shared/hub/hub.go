@@ -34,6 +34,8 @@ const (
 	attempts       = 6
 	firstPause     = 50 * time.Millisecond
 	maxPause       = time.Second
+	// maxWait limits the sum of the pauses in one call. A longer Retry-After is left to the caller.
+	maxWait = 3 * time.Second
 	// maxBody exceeds a page of 100 records of the largest size.
 	maxBody = 96 << 20
 	// maxError bounds the part of an error response that is read.
@@ -117,20 +119,23 @@ func (c *Client) Stream(ctx context.Context, path string, query url.Values) (io.
 	var body io.ReadCloser
 	deadline, stop := context.WithTimeout(ctx, CallTimeout)
 	defer stop()
-	err := c.repeat(deadline, r, func(context.Context) error {
+	err := c.repeat(deadline, r, func(deadline context.Context) error {
 		// The deadline must not end the stream, so only a timer ends an attempt.
-		attempt, cancel := context.WithCancelCause(ctx)
-		timer := time.AfterFunc(attemptTimeout, func() { cancel(context.DeadlineExceeded) })
+		attempt, cancel := context.WithCancel(ctx)
+		end, _ := deadline.Deadline()
+		timer := time.AfterFunc(min(attemptTimeout, time.Until(end)), cancel)
 		b, err := c.send(attempt, r)
-		if !timer.Stop() && err == nil {
-			_ = b.Close()
+		if !timer.Stop() && ctx.Err() == nil { // the transport may return Canceled
+			if err == nil {
+				_ = b.Close()
+			}
 			err = context.DeadlineExceeded
 		}
 		if err != nil {
-			cancel(nil)
+			cancel()
 			return err
 		}
-		body = &stream{b, func() { cancel(nil) }}
+		body = &stream{b, cancel}
 		return nil
 	})
 	return body, err
@@ -147,12 +152,18 @@ func (s *stream) Close() error {
 }
 
 func (c *Client) repeat(ctx context.Context, r Request, try func(context.Context) error) error {
+	var waited time.Duration
 	for n := 1; ; n++ {
 		err := try(ctx)
 		if err == nil || n == attempts || !canRepeat(r, err) || ctx.Err() != nil {
 			return callError(ctx, err)
 		}
-		if Sleep(ctx, Pause(n)) != nil {
+		pause := Pause(n)
+		var e *Error
+		if errors.As(err, &e) {
+			pause = max(pause, e.after)
+		}
+		if waited += pause; waited > maxWait || Sleep(ctx, pause) != nil {
 			return callError(ctx, err)
 		}
 	}
