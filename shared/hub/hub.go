@@ -22,6 +22,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterpass/clusterpass/shared/version"
 )
@@ -125,7 +126,7 @@ func (c *Client) Stream(ctx context.Context, path string, query url.Values) (io.
 		end, _ := deadline.Deadline()
 		timer := time.AfterFunc(min(attemptTimeout, time.Until(end)), cancel)
 		b, err := c.send(attempt, r)
-		if !timer.Stop() && ctx.Err() == nil { // the transport may return Canceled
+		if !timer.Stop() && !errors.Is(ctx.Err(), context.Canceled) { // the transport may return Canceled
 			if err == nil {
 				_ = b.Close()
 			}
@@ -252,6 +253,14 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	case <-t.C:
 		return nil
 	}
+}
+
+// DeleteRequest returns the request that deletes the object at path, if it still has a UID and a resourceVersion.
+func DeleteRequest(path, uid, resourceVersion string) Request {
+	return Request{Method: http.MethodDelete, Path: path, Body: metav1.DeleteOptions{
+		TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		Preconditions: &metav1.Preconditions{UID: (*types.UID)(&uid), ResourceVersion: &resourceVersion},
+	}}
 }
 
 // Path returns the path of a collection in the namespace of the stores, or of the object name in it. group is the group

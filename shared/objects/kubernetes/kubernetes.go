@@ -5,8 +5,8 @@
 //   - After each write, the writer changes one more Record, the announcement. A write is complete only then. So one
 //     read of the announcement shows that nothing was written, and its watch event follows those of all complete
 //     writes.
-//   - A writer may die before it announces its write. So each process that reads announces again if none was made
-//     for 30 s.
+//   - A write that may have been made is announced, too. A writer may die before it announces its write. So each
+//     process that reads announces again if none was made for 30 s.
 //   - A Record contains the previous value, for watches, and the revision of its creation. A deletion's event has no
 //     revision of the creation if the object was never updated.
 //   - Names of Records have the order of their keys, so that the API server's pages have it. Keys of more than 158
@@ -80,49 +80,36 @@ func (s *Store) read(ctx context.Context, key string) (record, objects.Object, e
 
 // Create implements objects.Store.
 func (s *Store) Create(ctx context.Context, key string, value []byte) (objects.Object, error) {
-	return s.write(ctx, "create", key, value, func() (objects.Object, error) {
-		var out record
-		r := newRecord(key, value, 0)
-		if err := s.client.Do(ctx, hub.Request{Method: http.MethodPost, Path: s.path(), Body: r}, &out); err != nil {
-			return objects.Object{}, err
-		}
-		return out.object()
+	return s.write(ctx, "create", key, value, func(ctx context.Context) (objects.Object, error) {
+		return s.send(ctx, hub.Request{Method: http.MethodPost, Path: s.path(), Body: newRecord(key, value, 0)})
 	})
 }
 
 // Update implements objects.Store.
 func (s *Store) Update(ctx context.Context, key string, value []byte, rev uint64) (objects.Object, error) {
-	return s.write(ctx, "update", key, value, func() (objects.Object, error) {
+	return s.write(ctx, "update", key, value, func(ctx context.Context) (objects.Object, error) {
 		before, o, err := s.readAt(ctx, key, rev)
 		if err != nil {
 			return o, err
 		}
-		var out record
 		r := newRecord(key, value, rev)
 		r.Previous, r.Created = before.Value, o.Created
-		err = s.client.Do(ctx, hub.Request{Method: http.MethodPut, Path: s.path(r.Metadata.Name), Body: r}, &out)
-		if err != nil {
-			return o, err
-		}
-		return out.object()
+		return s.send(ctx, hub.Request{Method: http.MethodPut, Path: s.path(r.Metadata.Name), Body: r})
 	})
 }
 
 // Delete implements objects.Store.
 func (s *Store) Delete(ctx context.Context, key string, rev uint64) (objects.Object, error) {
 	var deleted objects.Object
-	announced, err := s.write(ctx, "delete", key, nil, func() (objects.Object, error) {
+	announced, err := s.write(ctx, "delete", key, nil, func(ctx context.Context) (objects.Object, error) {
 		before, o, err := s.readAt(ctx, key, rev)
 		if err != nil {
 			return o, err
 		}
 		deleted = o
-		return o, s.client.Do(ctx, hub.Request{
-			Method: http.MethodDelete, Path: s.path(before.Metadata.Name), Body: deleteOptions{
-				APIVersion: "v1", Kind: "DeleteOptions",
-				Preconditions: preconditions{before.Metadata.UID, before.Metadata.ResourceVersion},
-			},
-		}, nil)
+		path := s.path(before.Metadata.Name)
+		err = s.client.Do(ctx, hub.DeleteRequest(path, before.Metadata.UID, before.Metadata.ResourceVersion), nil)
+		return o, withOutcome(err)
 	})
 	if err != nil {
 		return objects.Object{}, err
@@ -132,15 +119,25 @@ func (s *Store) Delete(ctx context.Context, key string, rev uint64) (objects.Obj
 	return deleted, nil
 }
 
-type deleteOptions struct {
-	APIVersion    string        `json:"apiVersion"`
-	Kind          string        `json:"kind"`
-	Preconditions preconditions `json:"preconditions"`
+// send sends a Record and returns the object that the API server stored.
+func (s *Store) send(ctx context.Context, r hub.Request) (objects.Object, error) {
+	var out record
+	if err := s.client.Do(ctx, r, &out); err != nil {
+		return objects.Object{}, withOutcome(err)
+	}
+	return out.object()
 }
 
-type preconditions struct {
-	UID             string `json:"uid"`
-	ResourceVersion string `json:"resourceVersion"`
+// unknownOutcomeError is the error of a write that may have been made.
+type unknownOutcomeError struct{ error }
+
+func (e *unknownOutcomeError) Unwrap() error { return e.error }
+
+func withOutcome(err error) error {
+	if err != nil && hub.FaultOf(err) == hub.Unavailable {
+		return &unknownOutcomeError{err}
+	}
+	return err
 }
 
 func (s *Store) readAt(ctx context.Context, key string, rev uint64) (record, objects.Object, error) {
@@ -151,20 +148,37 @@ func (s *Store) readAt(ctx context.Context, key string, rev uint64) (record, obj
 	return r, o, err
 }
 
+// announceTimeout is what a read and a write leave of hub.CallTimeout for the announcement.
+const announceTimeout = 2 * time.Second
+
 // write makes a write and announces it. For a deletion, the result has the revision of the announcement.
 func (s *Store) write(ctx context.Context, op, key string, value []byte,
-	do func() (objects.Object, error)) (objects.Object, error) {
+	do func(context.Context) (objects.Object, error)) (objects.Object, error) {
 	if err := errors.Join(objects.ValidKey(key), objects.ValidValue(value)); err != nil {
 		return objects.Object{}, err
 	}
-	o, err := do()
+	if err := ctx.Err(); err != nil {
+		return objects.Object{}, s.fail(op, key, err)
+	}
+	end := time.Now().Add(hub.CallTimeout)
+	writing, cancel := context.WithDeadline(ctx, end.Add(-announceTimeout))
+	o, err := do(writing)
+	cancel()
+	var unknown *unknownOutcomeError
+	if err != nil && !errors.As(err, &unknown) {
+		return objects.Object{}, s.fail(op, key, err)
+	}
+	if ctx.Err() != nil { // the caller is gone, but others must learn of the write
+		end = time.Now().Add(announceTimeout)
+	}
+	announcing, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
+	defer cancel()
+	announced, failure := s.announce(announcing)
 	if err != nil {
 		return objects.Object{}, s.fail(op, key, err)
 	}
-	// The write is made, so it is announced also for a caller that is gone.
-	announced, err := s.announce(context.WithoutCancel(ctx))
-	if err != nil {
-		return objects.Object{}, s.fail(op, key, fmt.Errorf("announce the write: %w", asUnavailable(err)))
+	if failure != nil {
+		return objects.Object{}, s.fail(op, key, fmt.Errorf("announce the write: %w", asUnavailable(failure)))
 	}
 	if op == "delete" {
 		o.Revision = announced
@@ -177,10 +191,8 @@ func asUnavailable(err error) error {
 	return objects.Unavailable(err, max(time.Second, hub.RetryAfter(err)))
 }
 
-// announce changes the announcement, and returns its new revision.
+// announce changes the announcement, and returns its new revision. ctx has a deadline.
 func (s *Store) announce(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, hub.CallTimeout)
-	defer cancel()
 	defer s.poll.expire()
 	for n := 1; ; n++ {
 		r := record{APIVersion: apiVersion, Kind: Kind, Write: rand.Text()}
@@ -211,6 +223,8 @@ type state struct {
 
 // look reads the announcement.
 func (s *Store) look(ctx context.Context) (state, error) {
+	ctx, cancel := context.WithTimeout(ctx, hub.CallTimeout)
+	defer cancel()
 	var list recordList
 	err := s.client.Do(ctx, hub.Request{
 		Method: http.MethodGet, Path: s.path(),
@@ -254,6 +268,8 @@ type poller struct {
 	at        time.Time // start of the read; zero if last must not be used
 	announced uint64    // the newest announcement that this process knows
 	since     time.Time // when the process first saw it
+	failure   error     // of the last read that failed
+	failed    time.Time // end of that read
 }
 
 func (p *poller) expire() {
@@ -272,8 +288,10 @@ func (p *poller) silence(announced uint64, now time.Time) time.Duration {
 	return now.Sub(p.since)
 }
 
-// lookSince returns a state that was read at most age ago.
+// lookSince returns a state that was read at most age ago. Callers who wait for a read share its failure, since the
+// next one would probably fail as late.
 func (s *Store) lookSince(ctx context.Context, age time.Duration) (state, error) {
+	called := time.Now()
 	select {
 	case s.poll.gate <- struct{}{}:
 		defer func() { <-s.poll.gate }()
@@ -282,19 +300,24 @@ func (s *Store) lookSince(ctx context.Context, age time.Duration) (state, error)
 	}
 	start := time.Now()
 	s.poll.mu.Lock()
-	last, at := s.poll.last, s.poll.at
+	last, at, failure, failed := s.poll.last, s.poll.at, s.poll.failure, s.poll.failed
 	s.poll.mu.Unlock()
 	if !at.IsZero() && start.Sub(at) <= age {
 		return last, nil
 	}
-	now, err := s.look(ctx)
-	if err != nil {
-		return state{}, err
+	if failure != nil && failed.After(called) {
+		return state{}, failure
 	}
+	now, err := s.look(ctx)
 	s.poll.mu.Lock()
 	defer s.poll.mu.Unlock()
-	s.poll.last, s.poll.at = now, start
-	return now, nil
+	switch {
+	case err == nil:
+		s.poll.last, s.poll.at = now, start
+	case ctx.Err() == nil: // not that of one caller
+		s.poll.failure, s.poll.failed = err, time.Now()
+	}
+	return now, err
 }
 
 func (s *Store) path(name ...string) string { return s.client.Path(basePath, Resource, name...) }

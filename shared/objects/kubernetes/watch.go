@@ -43,7 +43,7 @@ func (s *Store) Changes(ctx context.Context, from uint64, limit int) ([]objects.
 	}
 	var changes []objects.Event
 	last := from
-	for last < now.announced {
+	for n := 1; last < now.announced; n++ {
 		w, err := s.open(ctx, last)
 		if err != nil {
 			return nil, 0, s.fail("read", "changes", err)
@@ -61,7 +61,10 @@ func (s *Store) Changes(ctx context.Context, from uint64, limit int) ([]objects.
 			}
 		}
 		_ = w.Close()
-		if err != nil && !errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) {
+			err = hub.Sleep(ctx, hub.Pause(n))
+		}
+		if err != nil {
 			return nil, 0, s.fail("read", "changes", err)
 		}
 	}

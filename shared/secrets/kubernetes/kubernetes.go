@@ -60,6 +60,7 @@ type secret struct {
 
 type meta struct {
 	Name              string            `json:"name"`
+	UID               string            `json:"uid,omitempty"`
 	ResourceVersion   string            `json:"resourceVersion,omitempty"`
 	CreationTimestamp *metav1.Time      `json:"creationTimestamp,omitempty"`
 	Annotations       map[string]string `json:"annotations,omitempty"`
@@ -131,6 +132,8 @@ func (s *Store) Replace(ctx context.Context, name, old string, v secrets.Value) 
 	if err := errors.Join(secrets.ValidName(name), secrets.ValidValue(v)); err != nil {
 		return "", err
 	}
+	ctx, cancel := context.WithTimeout(ctx, hub.CallTimeout)
+	defer cancel()
 	before, err := s.read(ctx, name)
 	if err == nil && before.Metadata.ResourceVersion != old {
 		err = fmt.Errorf("%w: want version %.64q, is %q", secrets.ErrConflict, old, before.Metadata.ResourceVersion)
@@ -161,11 +164,22 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	if err := secrets.ValidName(name); err != nil {
 		return err
 	}
-	err := s.client.Do(ctx, hub.Request{Method: http.MethodDelete, Path: s.path(secretName(name))}, nil)
-	if err != nil {
-		return s.fail("delete", name, err)
+	ctx, cancel := context.WithTimeout(ctx, hub.CallTimeout)
+	defer cancel()
+	for n := 1; ; n++ {
+		got, err := s.read(ctx, name)
+		if err == nil {
+			path := s.path(got.Metadata.Name)
+			err = s.client.Do(ctx, hub.DeleteRequest(path, got.Metadata.UID, got.Metadata.ResourceVersion), nil)
+		}
+		if err == nil {
+			return nil
+		}
+		// The secret may be replaced at the same time.
+		if hub.FaultOf(err) != hub.Conflict || hub.Sleep(ctx, hub.Pause(n)) != nil {
+			return s.fail("delete", name, err)
+		}
 	}
-	return nil
 }
 
 type metaList struct {
