@@ -34,13 +34,14 @@ func (t *guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		t.breaker.Probe(t.outcome(r.Context(), err))
 		return resp, err
 	}
-	if err := t.stores.check(r, t.send); err != nil {
-		if r.Body != nil {
-			_ = r.Body.Close()
-		}
-		return nil, err
+	resp, err := t.stores.check(r, t.send)
+	if resp == nil && err == nil {
+		return t.send(r)
 	}
-	return t.send(r)
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	return resp, err
 }
 
 func (t *guardedTransport) send(r *http.Request) (*http.Response, error) {

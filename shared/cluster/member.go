@@ -113,7 +113,9 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	failure := &atomic.Pointer[status.Error]{}
 	var stores *storeGuard
 	if policy.Stores != nil {
-		stores = &storeGuard{guard: policy.Stores, cluster: c.Name, server: kc.Server}
+		stores = &storeGuard{
+			guard: policy.Stores, cluster: c.Name, server: kc.Server, isPassthrough: c.Mode() == v1alpha1.Passthrough,
+		}
 	}
 	guard := func(next http.RoundTripper) http.RoundTripper {
 		return &guardedTransport{

@@ -12,9 +12,7 @@ var allCharts = []string{"clusterpass", "clusterpass-agent"}
 func TestExamplesAreAccepted(t *testing.T) {
 	mustKubectl(t, "", "apply", "--server-side", "-f", "testdata/crds.yaml")
 	mustKubectl(t, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=4m")
-	for _, namespace := range []string{"examples", "clusterpass-store"} {
-		mustKubectl(t, "", "create", "namespace", namespace)
-	}
+	mustKubectl(t, "", "create", "namespace", "examples")
 	for _, chart := range allCharts {
 		for name, file := range examples(t, chart) {
 			t.Run(chart+"/"+name, func(t *testing.T) {
@@ -46,6 +44,19 @@ func TestWrongValuesAreExplained(t *testing.T) {
 		"no issuer":        {"clusterpass", []string{url, "clientCA=x", "tls.mode=certManager"}, "tls.issuerRef"},
 		"no Secret":        {"clusterpass", []string{url, "clientCA=x", "tls.mode=secret"}, "tls.secretName"},
 		"no Gateway":       {"clusterpass", []string{url, "clientCA=x", "gatewayAPI.enabled=true"}, "gatewayAPI.parentRefs"},
+		"unknown CA": {
+			"clusterpass", []string{
+				url, "clientCA=x", "gatewayAPI.enabled=true", "gatewayAPI.mode=terminate", "gatewayAPI.parentRefs[0].name=public",
+			}, "gatewayAPI.caConfigMap",
+		},
+		"forged addresses": {"clusterpass", []string{url, "clientCA=x", "sourceAddress=forwarded"}, "networkPolicy.clientsFrom"},
+		"forged addresses without policy": {
+			"clusterpass", []string{
+				url, "clientCA=x", "sourceAddress=forwarded", "networkPolicy.clientsFrom[0].podSelector.matchLabels.a=b",
+				"networkPolicy.enabled=false",
+			}, "networkPolicy.clientsFrom",
+		},
+		"store elsewhere": {"clusterpass", []string{url, "clientCA=x", "store.namespace=other"}, "store"},
 		"closed metrics": {
 			"clusterpass", []string{url, "clientCA=x", "serviceMonitor.enabled=true"}, "networkPolicy.metricsFrom",
 		},

@@ -18,10 +18,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- (urlParse (required "url: set the URL by which clients call the gateway, such as https://clusterpass.example.com" .Values.url)).hostname }}
 {{- end }}
 
-{{- define "clusterpass.storeNamespace" -}}
-{{- .Values.store.namespace | default .Release.Namespace }}
-{{- end }}
-
 {{- define "clusterpass.tlsSecret" -}}
 {{- .Values.tls.secretName | default (printf "%s-tls" (include "clusterpass.name" .)) }}
 {{- end }}
@@ -41,7 +37,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "clusterpass.variables" -}}
 {{- $name := include "clusterpass.name" . }}
 {{- $v := dict
-  "CLUSTERPASS_STORE" (printf "kubernetes:%s" (include "clusterpass.storeNamespace" .))
+  "CLUSTERPASS_STORE" (printf "kubernetes:%s" .Release.Namespace)
   "CLUSTERPASS_URL" (.Values.url | trimSuffix "/")
   "CLUSTERPASS_LISTEN" ":8443"
   "CLUSTERPASS_ADMIN_LISTEN" ":8081"
