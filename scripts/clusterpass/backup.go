@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/clusterpass/clusterpass/shared/backup"
+	"github.com/clusterpass/clusterpass/shared/filelock"
 	"github.com/clusterpass/clusterpass/shared/version"
 )
 
@@ -37,7 +38,8 @@ file and its key can act as the gateway in every cluster.
 The file does not contain keys in AWS KMS, the keys of the tunnel port, overrides of the audit log, and passes that have
 expired. It also lacks what is in no store, such as the configuration and the certificates of servers.`,
 		Example: `  clusterpass backup clusterpass.backup
-  clusterpass backup --store aws:clusterpass --kms-key alias/backups - | aws s3 cp - s3://backups/clusterpass`,
+  set -o pipefail
+  clusterpass backup --store aws:clusterpass --kms-key alias/backups - | aws s3 cp - s3://backups/clusterpass-$(date +%F)`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.runBackup(cmd, args[0], key)
 		},
@@ -98,7 +100,8 @@ func (a *app) runBackup(cmd *cobra.Command, file string, key *backupKey) error {
 	return err
 }
 
-// replaceFile writes a file that only its owner can read. An existing file is replaced after write has succeeded.
+// replaceFile writes a file that only its owner can read. An existing file is replaced after write has succeeded. Then a
+// crash of the machine leaves the new one.
 func replaceFile(path string, write func(io.Writer) error) (err error) {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".clusterpass-backup-*") // mode 0600
 	if err != nil {
@@ -116,7 +119,15 @@ func replaceFile(path string, write func(io.Writer) error) (err error) {
 	if err = errors.Join(tmp.Sync(), tmp.Close()); err != nil {
 		return err
 	}
-	return os.Rename(tmp.Name(), path)
+	if err = os.Rename(tmp.Name(), path); err != nil {
+		return err
+	}
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	return filelock.SyncDir(dir, ".")
 }
 
 // progress returns a backup.Progress that prints a line at most every other second.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -44,8 +45,11 @@ func (k *backupKey) open(cmd *cobra.Command, isNew bool) (backup.Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the passphrase: %w", err)
 	}
-	if n := len(passphrase.Reveal()); n == 0 || isNew && n < minPassphraseLength {
+	switch n := utf8.RuneCount(passphrase.Reveal()); {
+	case isNew && n < minPassphraseLength:
 		return nil, fmt.Errorf("the passphrase has %d characters; use at least %d", n, minPassphraseLength)
+	case n == 0:
+		return nil, errors.New("the passphrase is empty; use that of the backup")
 	}
 	return backup.Passphrase(passphrase)
 }
@@ -55,6 +59,10 @@ func (k *backupKey) passphrase(cmd *cobra.Command, isNew bool) (secrets.Value, e
 		return passphraseIn(k.passphraseFile)
 	}
 	if v := os.Getenv(passphraseVariable); v != "" {
+		// Credential plugins and other programs that start later do not need it.
+		if err := os.Unsetenv(passphraseVariable); err != nil {
+			return secrets.Value{}, err
+		}
 		return secrets.NewValue([]byte(v)), nil
 	}
 	terminal, end, err := openTerminal(cmd.InOrStdin())

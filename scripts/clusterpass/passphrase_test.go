@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"strings"
 	"testing"
 
@@ -24,7 +25,8 @@ func TestPassphraseFromTerminal(t *testing.T) {
 		"backup":  {true, []string{"correct horse battery", "correct horse battery"}, ""},
 		"typo":    {true, []string{"correct horse battery", "correct horse batery"}, "differ"},
 		"short":   {true, []string{"short", "short"}, "at least 12"},
-		"empty":   {false, []string{""}, "0 characters"},
+		"umlauts": {true, []string{"ÄÖÜäöüß", "ÄÖÜäöüß"}, "has 7 characters; use at least 12"},
+		"empty":   {false, []string{""}, "the passphrase is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			user, terminal, err := pty.Open()
@@ -66,6 +68,19 @@ func TestPassphraseFromTerminal(t *testing.T) {
 				t.Errorf("the passphrase is shown: %s", shown.String())
 			}
 		})
+	}
+}
+
+// TestPassphraseFromVariable: a program that is started later must not get the passphrase.
+func TestPassphraseFromVariable(t *testing.T) {
+	t.Setenv(passphraseVariable, "correct horse battery")
+	cmd := root()
+	cmd.SetContext(t.Context())
+	if _, err := (&backupKey{}).open(cmd, true); err != nil {
+		t.Error(err)
+	}
+	if v, ok := os.LookupEnv(passphraseVariable); ok {
+		t.Errorf("%s is still %q", passphraseVariable, v)
 	}
 }
 

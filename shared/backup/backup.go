@@ -8,6 +8,7 @@
 //   - The objects of a backup are the state of the store at one revision. Secrets are read after that state is listed.
 //   - Keys, names, labels and values stay byte for byte. Revisions and versions of secrets are new.
 //   - Both directions need memory for one page of objects and for the names of the secrets, not for the whole store.
+//     Save also needs it for the changes that are written meanwhile.
 //   - Restore writes nothing before it has authenticated and parsed the whole file.
 //   - The file contains no private key of a key management service, and no key of the tunnel port.
 package backup

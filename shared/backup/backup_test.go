@@ -214,6 +214,39 @@ func TestBackupIsOfOneRevision(t *testing.T) {
 	}
 }
 
+// lateObjects covers the writes during a list only in its second answer, like a hub whose writers are slow.
+type lateObjects struct {
+	objects.Store
+	calls int
+}
+
+func (s *lateObjects) Changes(ctx context.Context, from uint64, limit int) ([]objects.Event, uint64, error) {
+	if s.calls++; s.calls == 1 {
+		return nil, from, nil
+	}
+	return s.Store.Changes(ctx, from, limit)
+}
+
+// TestBackupWaitsForIncompleteWrite: the list of bindings has a write that the list of roles was too early for.
+func TestBackupWaitsForIncompleteWrite(t *testing.T) {
+	i, from := newStores(t)
+	i.Create("clusterroles/old", "{}")
+	from.Objects = &lateObjects{Store: &busyObjects{i.Objects, func(prefix string) {
+		if prefix == "clusterroles/" {
+			i.Create("clusterroles/late", "{}")
+			i.Create("clusterrolebindings/late", "{}")
+		}
+	}}}
+	file := save(t, from, plainKey{}, "1")
+	_, to := newStores(t)
+	_, err := restore(t, file, to)
+	must(t, err)
+	want := contentOf(t, &stores.Stores{Objects: i.Objects, Secrets: i.Secrets})
+	if got := contentOf(t, to); !maps.Equal(got, want) {
+		t.Errorf("restored:\n%q\nwant:\n%q", got, want)
+	}
+}
+
 // failingObjects fails after some writes.
 type failingObjects struct {
 	objects.Store

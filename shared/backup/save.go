@@ -18,8 +18,11 @@ import (
 
 const (
 	pageSize = 100
-	// changesTimeout is enough for the changes that are written while a store is listed.
+	// maxChanges bounds the memory for the changes that are written while a store is listed.
+	maxChanges = 10_000
+	// changesTimeout exceeds the 30 s after which a hub completes the write of a gateway that died.
 	changesTimeout = time.Minute
+	changesPause   = 200 * time.Millisecond
 )
 
 // Save writes the content of the stores to w and closes w. It returns notes for the operator about what does not move.
@@ -42,6 +45,7 @@ type saver struct {
 	notes   Notes
 	labels  map[string]map[string]string
 	secrets map[string]bool // names to read, and whether they were read
+	newest  uint64          // the highest revision of a listed object
 }
 
 func (s *saver) save(ctx context.Context) error {
@@ -88,6 +92,7 @@ func (s *saver) list(ctx context.Context, prefix string) error {
 			return err
 		}
 		for _, o := range page.Objects {
+			s.newest = max(s.newest, o.Revision)
 			if err := s.put(o.Key, o.Value); err != nil {
 				return err
 			}
@@ -144,34 +149,30 @@ func (s *saver) readSecrets(ctx context.Context) error {
 	return nil
 }
 
-// changes writes what was written to the objects after revision.
+// changes writes what was written to the objects after revision. A list may contain a write that Changes does not cover
+// yet, because its writer has not completed it.
 func (s *saver) changes(ctx context.Context, revision uint64) error {
-	last, err := s.stores.Objects.Revision(ctx)
-	if err != nil || last <= revision {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, changesTimeout)
 	defer cancel()
-	caughtUp := errors.New("caught up")
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	err = s.stores.Objects.Watch(ctx, "", revision, func(e objects.Event) error {
-		if err := s.change(e); err != nil {
+	for {
+		changes, to, err := s.stores.Objects.Changes(ctx, revision, maxChanges)
+		if err != nil {
 			return err
 		}
-		if e.Object.Revision >= last {
-			return caughtUp
+		if to >= s.newest {
+			for _, e := range changes {
+				if err := s.change(e); err != nil {
+					return err
+				}
+			}
+			return nil
 		}
-		return nil
-	}, func(rev uint64) {
-		if rev >= last {
-			stop(caughtUp)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(changesPause):
 		}
-	})
-	if errors.Is(err, caughtUp) || errors.Is(context.Cause(ctx), caughtUp) {
-		return nil
 	}
-	return err
 }
 
 func (s *saver) change(e objects.Event) error {
