@@ -2,8 +2,12 @@ package hub
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,6 +77,35 @@ func RetryAfter(err error) time.Duration {
 		return 5 * time.Second
 	}
 	return 0
+}
+
+// StoreErrors are the errors of one kind of store.
+type StoreErrors struct {
+	// Reasons has no Throttled, Unavailable and Missing. Without Expired, that is unavailable.
+	Reasons     map[Fault]error
+	Unavailable func(err error, retryAfter time.Duration) error
+	// Known are other errors of the store, which stay as they are.
+	Known []error
+	// Lack is what a hub without the store lacks besides the namespace, such as " or no definition". Optional.
+	Lack string
+}
+
+// Explain wraps err with one of the errors of the store, unless it wraps one already, or context.Canceled.
+func (c *Client) Explain(op, key string, err error, e StoreErrors) error {
+	for _, known := range append(slices.Collect(maps.Values(e.Reasons)), append(e.Known, context.Canceled)...) {
+		if errors.Is(err, known) {
+			return fmt.Errorf("%s %s: %w", op, key, err)
+		}
+	}
+	fault := FaultOf(err)
+	switch reason := e.Reasons[fault]; {
+	case reason != nil:
+		return fmt.Errorf("%s %s: %w: %w", op, key, reason, err)
+	case fault == Missing:
+		return fmt.Errorf("%s %s: %w: the hub has no namespace %s%s; run clusterpass --store %s init", op, key,
+			e.Unavailable(err, RetryAfter(err)), c.cfg.Namespace, e.Lack, cmp.Or(c.cfg.Store, "kubernetes:"+c.cfg.Namespace))
+	}
+	return fmt.Errorf("%s %s: %w", op, key, e.Unavailable(err, max(time.Second, RetryAfter(err))))
 }
 
 // Discreet returns err without the API server's message, which may quote the request. FaultOf and RetryAfter return the

@@ -56,6 +56,8 @@ type Config struct {
 	Server *url.URL
 	// Namespace is that of the stores.
 	Namespace string
+	// Store is the address of the stores in messages. Empty means kubernetes: and the namespace.
+	Store string
 }
 
 // New returns a Client. It sends no request.

@@ -7,10 +7,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // roundTripper answers in the fake time of synctest, in which no real connection can be.
@@ -134,4 +137,18 @@ func TestHubKeysAreReadTogether(t *testing.T) {
 		}
 		time.Sleep(CallTimeout) // the read of that caller ends
 	})
+}
+
+// TestMissingStoreNamesItsAddress: without the context of the store, the command in the message prepares another hub.
+func TestMissingStoreNamesItsAddress(t *testing.T) {
+	missing := &Error{Status: metav1.Status{Code: http.StatusNotFound}}
+	e := StoreErrors{Unavailable: func(err error, _ time.Duration) error { return err }}
+	for store, want := range map[string]string{
+		"": "clusterpass --store kubernetes:store init", "kubernetes:store,context=hub": "kubernetes:store,context=hub init",
+	} {
+		err := New(Config{Namespace: "store", Store: store}).Explain("get", "things/a", missing, e)
+		if !errors.Is(err, missing) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
 }

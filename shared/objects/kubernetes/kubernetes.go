@@ -327,33 +327,14 @@ func resourceOf(key string) string {
 	return resource
 }
 
-// fail wraps err with one of the errors of package objects, unless it is context.Canceled.
+var storeErrors = hub.StoreErrors{
+	Reasons: map[hub.Fault]error{
+		hub.NotFound: objects.ErrNotFound, hub.Exists: objects.ErrExists, hub.Conflict: objects.ErrConflict,
+		hub.Expired: objects.ErrCompacted, hub.Forbidden: objects.ErrForbidden, hub.Refused: objects.ErrInvalid,
+	},
+	Unavailable: objects.Unavailable, Known: []error{objects.ErrUnavailable}, Lack: " or no " + Resource + "." + Group,
+}
+
 func (s *Store) fail(op, key string, err error) error {
-	for _, reason := range []error{
-		objects.ErrNotFound, objects.ErrExists, objects.ErrConflict, objects.ErrCompacted, objects.ErrUnavailable,
-		objects.ErrForbidden, objects.ErrInvalid, context.Canceled,
-	} {
-		if errors.Is(err, reason) {
-			return fmt.Errorf("%s %s: %w", op, key, err)
-		}
-	}
-	reason := objects.ErrInvalid
-	switch hub.FaultOf(err) {
-	case hub.NotFound:
-		reason = objects.ErrNotFound
-	case hub.Exists:
-		reason = objects.ErrExists
-	case hub.Conflict:
-		reason = objects.ErrConflict
-	case hub.Expired:
-		reason = objects.ErrCompacted
-	case hub.Forbidden:
-		reason = objects.ErrForbidden
-	case hub.Throttled, hub.Unavailable:
-		return fmt.Errorf("%s %s: %w", op, key, objects.Unavailable(err, hub.RetryAfter(err)))
-	case hub.Missing:
-		return fmt.Errorf("%s %s: %w: the hub has no namespace %s or no %s.%s; run clusterpass --store kubernetes:%[4]s init",
-			op, key, objects.Unavailable(err, hub.RetryAfter(err)), s.client.Namespace(), Resource, Group)
-	}
-	return fmt.Errorf("%s %s: %w: %w", op, key, reason, err)
+	return s.client.Explain(op, key, err, storeErrors)
 }

@@ -235,28 +235,14 @@ func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.M
 
 func (s *Store) path(name ...string) string { return s.client.Path(basePath, resource, name...) }
 
-// fail wraps err with one of the errors of package secrets, unless it is context.Canceled.
+var storeErrors = hub.StoreErrors{
+	Reasons: map[hub.Fault]error{
+		hub.NotFound: secrets.ErrNotFound, hub.Exists: secrets.ErrExists, hub.Conflict: secrets.ErrConflict,
+		hub.Forbidden: secrets.ErrForbidden, hub.Refused: secrets.ErrInvalid,
+	},
+	Unavailable: secrets.Unavailable,
+}
+
 func (s *Store) fail(op, name string, err error) error {
-	for _, reason := range []error{secrets.ErrConflict, secrets.ErrInvalid, context.Canceled} {
-		if errors.Is(err, reason) {
-			return fmt.Errorf("%s %s: %w", op, name, err)
-		}
-	}
-	reason := secrets.ErrInvalid
-	switch hub.FaultOf(err) {
-	case hub.NotFound:
-		reason = secrets.ErrNotFound
-	case hub.Exists:
-		reason = secrets.ErrExists
-	case hub.Conflict:
-		reason = secrets.ErrConflict
-	case hub.Forbidden:
-		reason = secrets.ErrForbidden
-	case hub.Throttled, hub.Unavailable, hub.Expired:
-		return fmt.Errorf("%s %s: %w", op, name, secrets.Unavailable(err, hub.RetryAfter(err)))
-	case hub.Missing:
-		return fmt.Errorf("%s %s: %w: the hub has no namespace %s; run clusterpass --store kubernetes:%[4]s init", op, name,
-			secrets.Unavailable(err, hub.RetryAfter(err)), s.client.Namespace())
-	}
-	return fmt.Errorf("%s %s: %w: %w", op, name, reason, err)
+	return s.client.Explain(op, name, err, storeErrors)
 }

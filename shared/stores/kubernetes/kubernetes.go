@@ -45,7 +45,7 @@ func open(_ context.Context, a stores.Address) (*stores.Stores, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store %q: read the configuration of the hub: %w", a, err)
 	}
-	client, err := NewClient(cfg, a.Where)
+	client, err := newClient(cfg, a)
 	if err != nil {
 		return nil, fmt.Errorf("store %q: %w", a, err)
 	}
@@ -80,6 +80,10 @@ const (
 
 // NewClient returns a client of the API server in cfg.
 func NewClient(cfg *rest.Config, namespace string) (*hub.Client, error) {
+	return newClient(cfg, stores.Address{Kind: stores.Kubernetes, Where: namespace})
+}
+
+func newClient(cfg *rest.Config, a stores.Address) (*hub.Client, error) {
 	server, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
 		return nil, err
@@ -112,5 +116,5 @@ func NewClient(cfg *rest.Config, namespace string) (*hub.Client, error) {
 		return nil, err
 	}
 	u := url.URL{Scheme: server.Scheme, Host: server.Host, Path: server.Path}
-	return hub.New(hub.Config{Transport: authenticated, Server: &u, Namespace: namespace}), nil
+	return hub.New(hub.Config{Transport: authenticated, Server: &u, Namespace: a.Where, Store: a.String()}), nil
 }
