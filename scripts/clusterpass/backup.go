@@ -39,7 +39,8 @@ The file does not contain keys in AWS KMS, the keys of the tunnel port, override
 expired. It also lacks what is in no store, such as the configuration and the certificates of servers.`,
 		Example: `  clusterpass backup clusterpass.backup
   set -o pipefail
-  clusterpass backup --store aws:clusterpass --kms-key alias/backups - | aws s3 cp - s3://backups/clusterpass-$(date +%F)`,
+  clusterpass backup --store aws:clusterpass --kms-key alias/backups - |
+    aws s3 cp - s3://backups/clusterpass-$(date +%F)`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.runBackup(cmd, args[0], key)
 		},
@@ -100,8 +101,8 @@ func (a *app) runBackup(cmd *cobra.Command, file string, key *backupKey) error {
 	return err
 }
 
-// replaceFile writes a file that only its owner can read. An existing file is replaced after write has succeeded. Then a
-// crash of the machine leaves the new one.
+// replaceFile writes a file that only its owner can read. An existing file is replaced after write has succeeded. When
+// replaceFile returns, the file survives a crash of the machine.
 func replaceFile(path string, write func(io.Writer) error) (err error) {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".clusterpass-backup-*") // mode 0600
 	if err != nil {

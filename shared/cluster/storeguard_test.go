@@ -48,7 +48,7 @@ func (r *received) all() []*http.Request {
 type guardedCluster struct {
 	hub           http.HandlerFunc // publishes hubKeys if it is nil
 	keys          http.HandlerFunc // answers the check of the member
-	prefix        string           // of the member's server URL
+	prefix        string           // the path in the member's server URL
 	isPassthrough bool
 }
 
@@ -188,7 +188,7 @@ func TestFailedCheckIsExplained(t *testing.T) {
 	for name, tt := range map[string]struct {
 		guardedCluster
 
-		code int // of the member's own response
+		code int // the status code, if the caller gets the member's own response
 		want status.Reason
 		text string
 	}{

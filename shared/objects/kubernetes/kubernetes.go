@@ -268,8 +268,8 @@ type poller struct {
 	at        time.Time // start of the read; zero if last must not be used
 	announced uint64    // the newest announcement that this process knows
 	since     time.Time // when the process first saw it
-	failure   error     // of the last read that failed
-	failed    time.Time // end of that read
+	failure   error     // why the last failed read failed
+	failed    time.Time // when it ended
 }
 
 func (p *poller) expire() {
