@@ -25,7 +25,8 @@ continues. Objects get new revisions. Everything else stays as it was, byte for 
 
 Credentials continue to work if the gateway keeps its URL and its CA of client certificates.`,
 		Example: `  clusterpass restore --store dir:/var/lib/clusterpass clusterpass.backup
-  aws s3 cp s3://backups/clusterpass-2026-11-24 - | clusterpass restore --store aws:clusterpass --kms-key alias/backups -`,
+  aws s3 cp s3://backups/clusterpass-2026-11-24 - |
+    clusterpass restore --store aws:clusterpass --kms-key alias/backups -`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.runRestore(cmd, args[0], key)
 		},

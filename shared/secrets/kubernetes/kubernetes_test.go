@@ -14,8 +14,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// TestDeleteOnlyOwnSecrets: a Secret that another program made under the same name must not be deleted. The same is true
-// of one that replaces the gateway's own meanwhile.
+// TestDeleteOnlyOwnSecrets: a Secret that another program made under the same name must not be deleted. The same is
+// true of one that replaces the gateway's own meanwhile.
 func TestDeleteOnlyOwnSecrets(t *testing.T) {
 	for name, tt := range map[string]struct {
 		edit      func(*secret)
