@@ -142,7 +142,7 @@ test-kubernetes: clusters ## Slow suite: the Helm charts, installed into a real 
 	@$(STEP) "build the programs of the images (the first run compiles for minutes)" $(NEEDS_GO) sh -ec '\
 	  $(GOBUILD) -o dist/local/websocket-bridge ./websocket-bridge; $(GOBUILD) -o dist/local/clusterpass ./scripts/clusterpass; \
 	  $(GOBUILD) -o dist/local/clusterpass-agent ./websocket-bridge/agent'
-	@$(STEP) "run the charts" "what make test needs" $(GOTEST) -count=1 -timeout 25m ./test/kubernetes
+	@$(STEP) "run the charts, and measure restarts" "what make test needs" $(GOTEST) -v -count=1 -timeout 25m ./test/kubernetes
 
 test-conformance: build-local ## Slow suite: Kubernetes' conformance specs, directly, through the gateway and a fleet of one
 	@$(STEP) "build the conformance program" $(NEEDS_GO) go build -o dist/local/conformance ./test/conformance

@@ -117,7 +117,7 @@ func TestRefusedBodyTimeout(t *testing.T) {
 		parts []part
 		ends  time.Duration // when refuse returns
 	}{
-		"at once":            {parts: repeat(1, part{maxRefused, 0})},
+		"at once":            {parts: repeat(1, part{maxRefusedBody, 0})},
 		"never":              {parts: repeat(1, part{1, time.Hour}), ends: discardTimeout},
 		"drop by drop":       {parts: repeat(100, part{10, 100 * time.Millisecond}), ends: discardTimeout},
 		"much, and in time":  {parts: repeat(32, part{128 << 10, 400 * time.Millisecond}), ends: 12800 * time.Millisecond},

@@ -22,7 +22,7 @@ type call struct {
 	release    func()         // releases the caller's slot; never nil, and safe to call twice
 	unverified UnverifiedCall // slots of a caller whom only the member can identify; nil for others, or without a limit
 
-	forwarded      forward.Call   // not a variable, to keep the goroutine's stack small while a stream waits
+	forwarded      forward.Call
 	audit          *audit.Request // nil without an audit log
 	responseHeader http.Header
 	err            *status.Error

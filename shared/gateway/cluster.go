@@ -105,9 +105,9 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identi
 
 // authorizedMember identifies the caller, authorizes the request, and returns the member. Before the authorization, it
 // reads neither the Cluster object nor the secret, with three exceptions:
-//   - A bearer token that does not claim to be for the gateway may be for a passthrough cluster. If the token is the
-//     only credential, the Cluster object is read first, and for a passthrough cluster also the secret. Only the member
-//     authorizes the callers of such a cluster. So any client can find out whether a name belongs to one.
+//   - A bearer token that does not claim to be for the gateway may be for a passthrough cluster. Unless another
+//     credential identifies the caller, the Cluster object is read first, and for a passthrough cluster also the secret.
+//     Only the member authorizes the callers of such a cluster. So any client can find out whether a name belongs to one.
 //   - If the process has no policy younger than access.MaxAge, it reads policy and member concurrently.
 //   - For its first token that may be valid at the gateway, a process reads policy and member while it verifies the
 //     token. Later tokens cause no such read, so that made-up tokens cost one read of each store.
@@ -116,14 +116,14 @@ func (g *Gateway) authorizedMember(r *http.Request, c *call) (*cluster.Member, e
 	if c.user == nil {
 		token, _ = identity.BearerToken(r) // "" for a malformed token, which is never forwarded
 	}
-	isOwn := token != "" && g.isGatewayToken(token)
-	if token != "" && !isOwn && g.cfg.Identity.WithoutBearer(r) == nil {
+	isForGateway := token != "" && g.isGatewayToken(token)
+	if token != "" && !isForGateway && g.cfg.Identity.WithoutBearer(r) == nil {
 		if m, err := g.passthroughMember(r, c, token); m != nil || err != nil {
 			return m, err
 		}
 	}
 	member := sync.OnceValues(func() (*cluster.Member, error) { return g.cfg.Members.Get(r.Context(), name) })
-	if isOwn && !g.prefetched.Swap(true) {
+	if isForGateway && !g.prefetched.Swap(true) {
 		// Both goroutines end with the request's context.
 		go func() { _, _ = g.cfg.Access.Policy(r.Context()) }()
 		go func() { _, _ = member() }()

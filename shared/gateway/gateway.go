@@ -5,8 +5,8 @@
 // Lambda cannot serve.
 //
 // Invariants:
-//   - With audit.Config.FailClosed, requests are refused before any other check while the audit queue is full.
-//     Exceptions are malformed URLs and health checks.
+//   - With audit.Config.FailClosed, a request is refused before any other check while the audit queue is full. Health
+//     checks are exempt. All requests are exempt while audit.Config.Override allows them. A malformed URL gets a 400.
 //   - The origin of a web page is checked before the caller is identified.
 //   - The caller is authorized before the response can depend on whether a cluster exists. Passthrough clusters are an
 //     exception: they authorize their callers themselves.
@@ -209,12 +209,12 @@ func errorWriter(r *http.Request, c *call) func(http.ResponseWriter, error) *sta
 	return status.Write
 }
 
-// maxRefused is the maximum number of bytes of a refused request's body that the gateway reads.
-const maxRefused = 4 << 20
+// maxRefusedBody is the maximum number of bytes of a refused request's body that the gateway reads.
+const maxRefusedBody = 4 << 20
 
 // writeRefusal responds with err, in the form of writeError. For a request with a body, it also sends "Connection:
 // close". Without that header, net/http would read up to 256 KiB of the body before it sends the response. After the
-// response, writeRefusal reads up to maxRefused bytes of the body. A connection that is closed with unread bytes is
+// response, writeRefusal reads up to maxRefusedBody bytes of the body. A connection that is closed with unread bytes is
 // reset, and the client could lose the response.
 func writeRefusal(
 	w *recorder, r *http.Request, err error, writeError func(http.ResponseWriter, error) *status.Error,
@@ -227,5 +227,5 @@ func writeRefusal(
 	w.Header().Set("Connection", "close")
 	_ = writeError(w, err)
 	_ = w.deadlines.conn.Flush()
-	_, _ = io.CopyN(io.Discard, r.Body, maxRefused)
+	_, _ = io.CopyN(io.Discard, r.Body, maxRefusedBody)
 }

@@ -217,7 +217,7 @@ func (v *Verifier) key(ctx context.Context, k kind, id string) (jose.JSONWebKey,
 		})
 	}
 	if err == nil && !ok {
-		const text = "the %s is signed by a key that the gateway does not have any more; get a new one"
+		const text = "the %s is signed by a key that the gateway does not have; get a new one"
 		err = refusal(fmt.Errorf("key %q", id), text, k.description)
 	}
 	return key, err

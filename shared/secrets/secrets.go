@@ -43,7 +43,7 @@ type Getter interface {
 	Get(ctx context.Context, name string) (*Secret, error)
 }
 
-// Store stores secrets. Methods stop when ctx ends, but Delete may first complete the deletion. Errors wrap one of the
+// Store stores secrets. Reads stop when ctx ends. A write that has begun may first complete. Errors wrap one of the
 // package's errors or context.Canceled. A write that fails with ErrUnavailable or context.Canceled may have succeeded.
 type Store interface {
 	Getter
@@ -55,6 +55,6 @@ type Store interface {
 	// Replace replaces the value, and keeps the labels, if the current version is oldVersion. It returns ErrConflict if
 	// there is another version, and ErrNotFound if there is no secret.
 	Replace(ctx context.Context, name, oldVersion string, v Value) (version string, err error)
-	// Delete deletes a secret. In AWS, the value can be recovered for some days. Create can reuse the name at once.
+	// Delete deletes a secret, or returns ErrNotFound. In AWS, the value can be recovered for some days. Create can reuse the name at once.
 	Delete(ctx context.Context, name string) error
 }

@@ -76,7 +76,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// finish ends a watch between two events: at once, or in a later Write.
+// finish ends a watch between two events: at once, or in the running or a later Write.
 func (w *writer) finish(why *status.Error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,6 +1,6 @@
 // Package discovery answers requests that are for no resource: discovery, OpenAPI, version and health.
 //
-// A Handler answers one request. Caches keep the results of one caller for that caller.
+// A Handler answers one request. Caches reuse a result only for the caller for whom it was built.
 //
 // Invariants:
 //   - The most frequent kind and scope of a resource win, or on a tie those of the cluster that was registered first.
@@ -8,7 +8,7 @@
 //   - A member that fails causes a warning, but not in a 304. A strict request fails instead.
 //   - The paths healthz, livez and readyz call no member, and need no grant.
 //   - The size of every document of a member is bounded. Discovery and the OpenAPI index also have a bounded number of
-//     values, and OpenAPI documents a bounded number of names in each object.
+//     values. In OpenAPI documents, each object that is decoded has a bounded number of names.
 package discovery
 
 import (

@@ -24,9 +24,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// mergedReads is the size in bytes of one read from a member in lists of over members.Many members. Reads of a longer
+// mergedReadSize is the size in bytes of one read from a member in lists of over members.Many members. Reads of a longer
 // object are larger.
-const mergedReads = 16 << 10
+const mergedReadSize = 16 << 10
 
 // Serve writes the lists of all targets as one. If Serve has written a member's Status, it also returns an error, which
 // is only for the log. With any other error, it has written nothing. It panics with http.ErrAbortHandler if the list
@@ -56,7 +56,7 @@ func Serve(
 		}
 		return client.Do(ctx, t, call, func(a *members.Answer) (err error) {
 			if sources[i], err = merge.Open(t.Name, members.NewPacedReader(a)); err == nil && len(p.targets) > members.Many {
-				sources[i].LimitReads(mergedReads)
+				sources[i].LimitReads(mergedReadSize)
 			}
 			return err
 		})
@@ -121,6 +121,6 @@ func prunesEveryCluster(req *request.Request) bool {
 
 func refusePrune(resource string) error {
 	return status.New(status.NoPlacement, "", "listing %s is refused: kubectl apply --prune would delete from every "+
-		"cluster; use -n NAMESPACE@CLUSTER with --prune-allowlist of namespaced kinds, %s=CLUSTER in the selector and the "+
-		"manifests' labels, or /clusters/NAME", resource, naming.ClusterLabel)
+		"cluster; call /clusters/NAME, or select %s=CLUSTER and set that label in the manifests. "+
+		"For namespaced kinds alone, use -n NAMESPACE@CLUSTER and --prune-allowlist", resource, naming.ClusterLabel)
 }

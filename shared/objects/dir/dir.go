@@ -32,20 +32,20 @@ const (
 	progressEvery = 2 * time.Second
 )
 
-// history limits the writes after the snapshot. A write that exceeds maxChanges or maxBytes starts a compaction, which
+// historyLimits bounds the number and size of the writes after the snapshot. A write that exceeds maxChanges or maxBytes starts a compaction, which
 // keeps the last keepChanges writes, or fewer if their values exceed keepBytes. Both byte limits count values, but not
 // keys.
-type history struct {
+type historyLimits struct {
 	maxChanges, maxBytes   int
 	keepChanges, keepBytes int
 }
 
-var defaultHistory = history{maxChanges: 8192, maxBytes: 32 << 20, keepChanges: 4096, keepBytes: 8 << 20}
+var defaultHistory = historyLimits{maxChanges: 8192, maxBytes: 32 << 20, keepChanges: 4096, keepBytes: 8 << 20}
 
 // Store implements objects.Store. Close releases its file descriptors. It starts no goroutine.
 type Store struct {
 	root    *os.Root
-	history history
+	history historyLimits
 
 	// gate admits one goroutine to read new records or to write. Only that goroutine changes the fields below, with mu
 	// locked.

@@ -34,7 +34,7 @@ func count(ctx context.Context, dir string) error {
 }
 
 func writeForever(ctx context.Context, dir string) error {
-	s, err := open(dir, history{maxChanges: 16, maxBytes: 1 << 20, keepChanges: 8, keepBytes: 1 << 20})
+	s, err := open(dir, historyLimits{maxChanges: 16, maxBytes: 1 << 20, keepChanges: 8, keepBytes: 1 << 20})
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func writeForever(ctx context.Context, dir string) error {
 	}
 }
 
-func openTemp(t *testing.T, h history) (*Store, string) {
+func openTemp(t *testing.T, h historyLimits) (*Store, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "objects")
 	s, err := open(path, h)
@@ -181,7 +181,7 @@ func TestOpenWithoutAWorkingDirectory(t *testing.T) {
 }
 
 func TestCompactsByItself(t *testing.T) {
-	s, path := openTemp(t, history{maxChanges: 10, maxBytes: 1 << 20, keepChanges: 4, keepBytes: 1 << 20})
+	s, path := openTemp(t, historyLimits{maxChanges: 10, maxBytes: 1 << 20, keepChanges: 4, keepBytes: 1 << 20})
 	other, err := Open(path)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-func open(name string, h history) (*Store, error) {
+func open(name string, h historyLimits) (*Store, error) {
 	path, err := filepath.Abs(name)
 	if err != nil {
 		return nil, fmt.Errorf("open objects in %s: %w", name, err)

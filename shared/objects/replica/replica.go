@@ -260,7 +260,8 @@ func (r *Replica) List(ctx context.Context, prefix string, limit int, cont strin
 	return page, err
 }
 
-// Revision validates the memory and returns the store's revision at the time of the call or later.
+// Revision validates the memory. It returns a revision that is at least that of every write that was completed before
+// the call.
 func (r *Replica) Revision(ctx context.Context) (uint64, error) {
 	if _, err := r.AsOf(ctx, true); err != nil {
 		return 0, err
@@ -270,8 +271,8 @@ func (r *Replica) Revision(ctx context.Context) (uint64, error) {
 	return r.revision, nil
 }
 
-// Changes implements objects.Log. It validates the memory, and then reads the store's log unless the store's revision
-// is fromRev.
+// Changes implements objects.Log. It validates the memory, and then reads the store's log unless the validated
+// revision is fromRev.
 func (r *Replica) Changes(ctx context.Context, fromRev uint64, limit int) ([]objects.Event, uint64, error) {
 	if _, err := r.AsOf(ctx, true); err != nil {
 		return nil, 0, err
