@@ -161,23 +161,26 @@ func TestDeployKeepsSamconfig(t *testing.T) {
 	c.write(c.bin, "roleExists", "")
 	c.write(c.bin, "images", c.revision()+"-arm64@"+newDigest)
 	for name, config := range map[string]string{
-		"string": `parameter_overrides = "Prefix=\"a\" BridgeDigest=\"` + oldDigest + `\" LogLevel=\"WARN\""` + "\n",
-		"array":  "parameter_overrides = [\n  \"BridgeDigest=" + oldDigest + "\",\n  \"LogLevel=WARN\",\n]\n",
-		"table":  "BridgeDigest = \"" + oldDigest + "\"\nLogLevel = \"WARN\"\n",
-		"zero":   "parameter_overrides = \"BridgeDigest=sha256:0 LogLevel=WARN\"\n",
+		"string":   `parameter_overrides = "Prefix=\"a\" BridgeDigest=\"DIGEST\" LogLevel=\"WARN\""` + "\n",
+		"array":    "parameter_overrides = [\n  \"BridgeDigest=DIGEST\",\n  \"LogLevel=WARN\",\n]\n",
+		"line":     "parameter_overrides = [\"BridgeDigest=DIGEST\", \"LogLevel=\"]\n",
+		"table":    "BridgeDigest = \"DIGEST\"\nLogLevel = \"WARN\"\n",
+		"unquoted": "parameter_overrides = \"BridgeDigest=DIGEST LogLevel=WARN\"\n",
+		"last":     "parameter_overrides = \"LogLevel=WARN BridgeDigest=DIGEST\"\n",
 	} {
-		t.Run(name, func(t *testing.T) {
-			c.write(c.dir, "samconfig.toml", config)
-			out, calls, code := c.deploy("")
-			if code != 0 || !strings.HasSuffix(calls, "CAPABILITY_AUTO_EXPAND v0.0.0-1\n") {
-				t.Errorf("code %d, calls\n%soutput\n%s", code, calls, out)
-			}
-			got, err := os.ReadFile(filepath.Join(c.dir, "samconfig.toml"))
-			want := strings.NewReplacer(oldDigest, newDigest, "sha256:0 ", newDigest+" ").Replace(config)
-			if err != nil || string(got) != want {
-				t.Errorf("samconfig.toml is\n%swant\n%s%v", got, want, err)
-			}
-		})
+		for _, old := range []string{oldDigest, "sha256:0", ""} {
+			t.Run(name+", "+old, func(t *testing.T) {
+				c.write(c.dir, "samconfig.toml", strings.ReplaceAll(config, "DIGEST", old))
+				out, calls, code := c.deploy("")
+				if code != 0 || !strings.HasSuffix(calls, "CAPABILITY_AUTO_EXPAND v0.0.0-1\n") {
+					t.Errorf("code %d, calls\n%soutput\n%s", code, calls, out)
+				}
+				got, err := os.ReadFile(filepath.Join(c.dir, "samconfig.toml"))
+				if want := strings.ReplaceAll(config, "DIGEST", newDigest); err != nil || string(got) != want {
+					t.Errorf("samconfig.toml is\n%swant\n%s%v", got, want, err)
+				}
+			})
+		}
 	}
 	c.write(c.dir, "samconfig.toml", "parameter_overrides = \"LogLevel=WARN\"\n")
 	if out, _, code := c.deploy(""); code != 1 || !strings.Contains(out, "add BridgeDigest="+newDigest) {

@@ -13,6 +13,8 @@ import (
 const fakeEKSAccess = `#!/bin/sh
 echo "$*" >> "$(dirname "$0")/calls"
 case "$*" in
+  $FAILING) echo AccessDenied >&2; exit 254 ;;
+  $EMPTY) echo ;;
   *describe-stacks*) printf 'arn:proxy\tarn:bridge\n' ;;
   *list-clusters*) printf 'new\told\tlegacy\n' ;;
   *"describe-cluster --name legacy"*) echo CONFIG_MAP ;;
@@ -20,6 +22,35 @@ case "$*" in
   *"list-access-entries --cluster-name old"*) printf 'arn:proxy-of-others\tarn:proxy\n' ;;
 esac
 `
+
+// A run that gave no access must not look like a success.
+func TestEKSAccessFailsWithoutClustersOrRoles(t *testing.T) {
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "aws"), []byte(fakeEKSAccess), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		variable string
+		code     int
+		want     string
+	}{
+		"no roles":           {"EMPTY=*describe-stacks*", 1, "the stack clusterpass has no outputs with roles"},
+		"no clusters":        {"EMPTY=*list-clusters*", 1, "have no EKS cluster"},
+		"unreadable stack":   {"FAILING=*describe-stacks*", 254, "AccessDenied"},
+		"unlisted clusters":  {"FAILING=*list-clusters*", 254, "AccessDenied"},
+		"unreadable entries": {"FAILING=*list-access-entries*", 254, "AccessDenied"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "./eks-access", "gateway", "clusterpass")
+			cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), tt.variable)
+			out, err := cmd.CombinedOutput()
+			wantExitCode(t, err, tt.code)
+			if !strings.Contains(string(out), tt.want) {
+				t.Errorf("it prints\n%s, want %q", out, tt.want)
+			}
+		})
+	}
+}
 
 // Without an access entry, a member answers every call of the gateway with 401.
 func TestEKSAccessCoversEveryCluster(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -22,6 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
+
+	"github.com/clusterpass/clusterpass/infra/localstack/clienttest"
 )
 
 const patience = 10 * time.Minute
@@ -92,7 +93,7 @@ func TestLocalStack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, body := ask(t, cfg, "/clusters/member1/version"); code != http.StatusNotFound ||
+	if code, body := clienttest.Get(t, cfg, "/clusters/member1/version"); code != http.StatusNotFound ||
 		!strings.Contains(body, "member1") {
 		t.Errorf("a cluster that is not there: %d %s", code, body)
 	}
@@ -108,13 +109,13 @@ func TestLocalStack(t *testing.T) {
 		Host: cfg.Host, TLSClientConfig: rest.TLSClientConfig{CAData: cfg.CAData},
 		BearerToken: strings.TrimSpace(string(token)),
 	}
-	if code, body := ask(t, byToken, "/clusters/member1/version"); code != http.StatusForbidden ||
+	if code, body := clienttest.Get(t, byToken, "/clusters/member1/version"); code != http.StatusForbidden ||
 		!strings.Contains(body, "ann") {
 		t.Errorf("a pass without a grant: %d %s", code, body)
 	}
 	// moto runs no functions, so it answers the call itself.
 	byToken.Host = "https://" + functions
-	if code, body := ask(t, byToken, "/clusters/member1/version"); code == http.StatusUnauthorized {
+	if code, body := clienttest.Get(t, byToken, "/clusters/member1/version"); code == http.StatusUnauthorized {
 		t.Errorf("the emulator's functions: %d %s", code, body)
 	}
 	if err := stop(); err != nil && up.ProcessState.ExitCode() != 0 {
@@ -221,27 +222,4 @@ func quietAddress(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-}
-
-func ask(t *testing.T, cfg *rest.Config, path string) (int, string) {
-	t.Helper()
-	client, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cfg.Host+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
 }

@@ -357,6 +357,7 @@ func TestAlarms(t *testing.T) {
 		}
 	}
 	want := []string{
+		"AWS/Firehose DeliveryToS3.DataFreshness DeliveryStreamName=${Delivery}",
 		"AWS/DynamoDB ReadThrottleEvents TableName=${Table}",
 		"AWS/DynamoDB WriteThrottleEvents TableName=${Table}",
 		"AWS/ApiGateway Count ApiName=${Api}",
@@ -379,6 +380,7 @@ func TestAlarms(t *testing.T) {
 			want = append(want, "AWS/Lambda Throttles FunctionName="+name, "AWS/Lambda Invocations FunctionName="+name)
 		}
 	}
+	want = append(want, deliveryErrors(all)...)
 	slices.Sort(want)
 	slices.Sort(watched)
 	if !reflect.DeepEqual(watched, want) {
@@ -400,6 +402,17 @@ func TestAlarms(t *testing.T) {
 	if text := fmt.Sprintf("alarms (%d metrics,", len(watched)); !strings.Contains(string(cost), text) {
 		t.Errorf("docs/explanation/cost.md does not count %s", text)
 	}
+}
+
+// deliveryErrors returns the metrics of all subscriptions.
+func deliveryErrors(all map[string]*template) []string {
+	var metrics []string
+	for _, r := range of(all, "AWS::Logs::SubscriptionFilter") {
+		group, filter := render(r.Properties["LogGroupName"]), render(r.Properties["FilterName"])
+		metrics = append(metrics, "AWS/Logs DeliveryErrors LogGroupName="+strings.Join(group, ",")+
+			" DestinationType=Firehose FilterName="+strings.Join(filter, ","))
+	}
+	return metrics
 }
 
 // Lambda's own lines for each invocation cost as much as the gateway's. Lambda must drop no line of the program: it

@@ -1,11 +1,13 @@
 """Writes IAM policies for the template, from its translation to CloudFormation.
 
-    policies.py deployer STACK PREFIX ACCOUNT REGION   policies of a principal that deploys, updates and deletes the stack
-    policies.py boundary STACK PREFIX ACCOUNT REGION   a permissions boundary for all roles of the stack
+    policies.py deployer STACK PREFIX ACCOUNT REGION --boundary ARN   policies of a principal that deploys, updates and deletes the stack
+    policies.py boundary STACK PREFIX ACCOUNT REGION                  a permissions boundary for all roles of the stack
 
 Each prints a list of policy documents. Each has at most 6,144 characters, the limit of a managed policy, and a principal may have ten.
+--help lists options that limit the policies to resources whose names the template does not choose.
 """
 
+import argparse
 import json
 import re
 import sys
@@ -17,9 +19,16 @@ from stack import nested, translate  # noqa: E402
 
 LIMIT = 6144
 
-# What CloudFormation calls for a type of resource, and on which ARNs. A type may have several rows.
+ROLES = "arn:{p}:iam::{a}:role/{s}-*"
+APIS = "arn:{p}:apigateway:{r}::/restapis arn:{p}:apigateway:{r}::/restapis/*"
+STACKS = "arn:{p}:cloudformation:{r}:{a}:stack/{s}/* arn:{p}:cloudformation:{r}:{a}:stack/{s}-*"
+# The names of buckets are in lower case.
+BUCKETS = "arn:{p}:s3:::{s_lower}-*"
+
+# What CloudFormation calls for a type of resource, on which ARNs, and on which condition. A type may have several rows.
+# A row for a hosted zone is omitted without the option --zone.
 CALLS = {
-    "AWS::ApiGateway::RestApi": [("apigateway:GET POST PUT PATCH DELETE", "arn:{p}:apigateway:{r}::/restapis*")],
+    "AWS::ApiGateway::RestApi": [("apigateway:GET POST PUT PATCH DELETE", APIS)],
     "AWS::ApiGateway::Deployment": [],  # part of the RestApi, as a stage is
     "AWS::ApiGateway::Stage": [("apigateway:GET PUT POST DELETE", "arn:{p}:apigateway:{r}::/tags/*")],
     "AWS::ApplicationAutoScaling::ScalableTarget": [
@@ -38,7 +47,7 @@ CALLS = {
             "cloudformation:CreateStack UpdateStack DeleteStack CreateChangeSet ExecuteChangeSet DeleteChangeSet DescribeChangeSet "
             "DescribeStacks DescribeStackEvents DescribeStackResource DescribeStackResources ListStackResources GetTemplate "
             "ContinueUpdateRollback TagResource UntagResource",
-            "arn:{p}:cloudformation:{r}:{a}:stack/{s}*",
+            STACKS,
         ),
         ("cloudformation:CreateChangeSet", "arn:{p}:cloudformation:{r}:aws:transform/Serverless-2016-10-31"),
         ("cloudformation:GetTemplateSummary ValidateTemplate", "*"),
@@ -103,7 +112,7 @@ CALLS = {
         (
             "ecr:CreateRepository DescribeRepositories DescribeImages BatchCheckLayerAvailability BatchGetImage GetDownloadUrlForLayer "
             "InitiateLayerUpload UploadLayerPart CompleteLayerUpload PutImage",
-            "arn:{p}:ecr:{r}:{a}:repository/clusterpass-bridge",
+            "arn:{p}:ecr:{r}:{a}:repository/{repository}",
         ),
     ],
     "AWS::ECS::TaskDefinition": [
@@ -153,25 +162,33 @@ CALLS = {
         )
     ],
     "AWS::IAM::Role": [
+        ("iam:DeleteRole GetRole UpdateRole UpdateAssumeRolePolicy TagRole UntagRole ListRolePolicies GetRolePolicy ListAttachedRolePolicies", ROLES),
+        # Without DeleteRolePermissionsBoundary: it would permit every other action, through a role without the boundary.
         (
-            "iam:CreateRole DeleteRole GetRole UpdateRole UpdateAssumeRolePolicy TagRole UntagRole ListRolePolicies GetRolePolicy "
-            "PutRolePolicy DeleteRolePolicy ListAttachedRolePolicies AttachRolePolicy DetachRolePolicy PassRole PutRolePermissionsBoundary "
-            "DeleteRolePermissionsBoundary",
-            "arn:{p}:iam::{a}:role/{s}-*",
-        )
+            "iam:CreateRole PutRolePolicy DeleteRolePolicy AttachRolePolicy DetachRolePolicy PutRolePermissionsBoundary",
+            ROLES,
+            {"StringEquals": {"iam:PermissionsBoundary": "{boundary}"}},
+        ),
+        ("iam:PassRole", ROLES, {"StringEquals": {"iam:PassedToService": "{services}"}}),
     ],
     "AWS::KMS::Alias": [
         ("kms:CreateAlias UpdateAlias DeleteAlias", "arn:{p}:kms:{r}:{a}:alias/{x}"),
-        ("kms:CreateAlias UpdateAlias DeleteAlias", "arn:{p}:kms:{r}:{a}:key/*"),
+        ("kms:CreateAlias UpdateAlias DeleteAlias", "{key}"),
         ("kms:ListAliases", "*"),
     ],
     "AWS::KMS::Key": [
         ("kms:CreateKey", "*"),
-        # CreateGrant, Encrypt and Decrypt: functions' settings, the generated secret, the table and the delivery stream.
         (
             "kms:DescribeKey EnableKeyRotation DisableKeyRotation GetKeyPolicy GetKeyRotationStatus ListResourceTags PutKeyPolicy "
-            "ScheduleKeyDeletion TagResource UntagResource UpdateKeyDescription CreateGrant Encrypt Decrypt GenerateDataKey",
-            "arn:{p}:kms:{r}:{a}:key/*",
+            "ScheduleKeyDeletion TagResource UntagResource UpdateKeyDescription",
+            "{key}",
+        ),
+        # Services use the key for the deployer: functions' settings, the generated secret, the table and the delivery stream.
+        ("kms:CreateGrant", "{key}", {"Bool": {"kms:GrantIsForAWSResource": "true"}}),
+        (
+            "kms:Encrypt Decrypt GenerateDataKey",
+            "{key}",
+            {"StringEquals": {"kms:ViaService": [f"{name}.{{r}}.{{u}}" for name in ("dynamodb", "firehose", "lambda", "secretsmanager")]}},
         ),
     ],
     "AWS::KinesisFirehose::DeliveryStream": [
@@ -212,7 +229,7 @@ CALLS = {
         )
     ],
     "AWS::Route53::RecordSet": [
-        ("route53:ChangeResourceRecordSets ListResourceRecordSets GetHostedZone", "arn:{p}:route53:::hostedzone/*"),
+        ("route53:ChangeResourceRecordSets ListResourceRecordSets GetHostedZone", "arn:{p}:route53:::hostedzone/{zone}"),
         ("route53:GetChange", "arn:{p}:route53:::change/*"),
     ],
     "AWS::S3::Bucket": [
@@ -220,10 +237,10 @@ CALLS = {
             "s3:CreateBucket DeleteBucket ListBucket GetBucketObjectLockConfiguration PutBucketObjectLockConfiguration GetBucketVersioning "
             "PutBucketVersioning GetBucketOwnershipControls PutBucketOwnershipControls GetBucketPublicAccessBlock PutBucketPublicAccessBlock "
             "GetEncryptionConfiguration PutEncryptionConfiguration GetBucketTagging PutBucketTagging",
-            "arn:{p}:s3:::{s}-*",
+            BUCKETS,
         )
     ],
-    "AWS::S3::BucketPolicy": [("s3:GetBucketPolicy PutBucketPolicy DeleteBucketPolicy", "arn:{p}:s3:::{s}-*")],
+    "AWS::S3::BucketPolicy": [("s3:GetBucketPolicy PutBucketPolicy DeleteBucketPolicy", BUCKETS)],
     "AWS::SNS::Topic": [
         (
             "sns:CreateTopic DeleteTopic GetTopicAttributes SetTopicAttributes Subscribe Unsubscribe ListSubscriptionsByTopic "
@@ -246,7 +263,7 @@ CALLS = {
             "arn:{p}:servicediscovery:{r}:{a}:namespace/*",
         ),
         ("route53:CreateHostedZone AssociateVPCWithHostedZone ListHostedZonesByName", "*"),
-        ("route53:DeleteHostedZone", "arn:{p}:route53:::hostedzone/*"),
+        ("route53:GetHostedZone DeleteHostedZone", "arn:{p}:route53:::hostedzone/*"),
     ],
     "AWS::ServiceDiscovery::Service": [
         ("servicediscovery:GetService UpdateService DeleteService", "arn:{p}:servicediscovery:{r}:{a}:service/*")
@@ -267,21 +284,22 @@ CALLS = {
 # ARNs of what the policies of the template refer to.
 REFERENCES = {
     "${Objects.Arn}": "arn:{p}:dynamodb:{r}:{a}:table/{x}-objects",
-    "${Key.Arn}": "arn:{p}:kms:{r}:{a}:key/*",
-    "${Key}": "arn:{p}:kms:{r}:{a}:key/*",
-    "${PassKMSKey}": "arn:{p}:kms:*:*:key/*",
+    "${Key.Arn}": "{key}",
+    "${Key}": "{key}",
+    "${PassKMSKey}": "{pass_key}",
     "${CertificateHeader}": "arn:{p}:secretsmanager:{r}:{a}:secret:CertificateHeader-*",
-    "${Repository}": "*",
+    "${Repository}": "{repository}",
     "${ProxyLogs}": "/clusterpass/{x}/*",
     "${FleetLogs}": "/clusterpass/{x}/*",
     "${ControlLogs}": "/clusterpass/{x}/*",
     "${RotateLogs}": "/aws/lambda/{x}-*",
     "${Logs}": "/clusterpass/{x}/*",
-    "${Bucket.Arn}": "arn:{p}:s3:::{s}-*",
+    "${Bucket.Arn}": BUCKETS,
     "${Delivery.Arn}": "arn:{p}:firehose:{r}:{a}:deliverystream/{x}-audit",
     "${AWS::Partition}": "{p}",
     "${AWS::Region}": "{r}",
     "${AWS::AccountId}": "{a}",
+    "${AWS::URLSuffix}": "{u}",
     "${Prefix}": "{x}",
 }
 
@@ -306,22 +324,43 @@ def text(value):
     return value["Fn::Sub"]
 
 
+def resolve(value):
+    """Replaces references to parameters and resources, in a string or in the values of a condition."""
+    if isinstance(value, list):
+        return [resolve(item) for item in value]
+    if isinstance(value, dict) and not value.keys() & {"Ref", "Fn::GetAtt", "Fn::Sub"}:
+        return {key: resolve(item) for key, item in value.items()}
+    return re.sub(r"\$\{[^}]+\}", lambda m: REFERENCES[m[0]], text(value))
+
+
 def deployer(all):
-    """The calls of CloudFormation, and their ARNs."""
+    """The calls of CloudFormation: action, ARN and condition."""
     types = {resource["Type"] for template in all for resource in template["Resources"].values()}
     if missing := types - CALLS.keys():
         sys.exit(f"policies.py does not know the calls for {', '.join(sorted(missing))}")
     if unused := CALLS.keys() - types:
         sys.exit(f"policies.py knows calls for types that the template lacks: {', '.join(sorted(unused))}")
     for kind in sorted(types):
-        for actions, resource in CALLS[kind]:
+        for actions, resources, *condition in CALLS[kind]:
             service, names = actions.split(":")
             for name in names.split():
-                yield f"{service}:{name}", resource
+                for resource in resources.split():
+                    yield f"{service}:{name}", resource, condition[0] if condition else {}
+
+
+def services(all):
+    """The services that the roles of the template trust."""
+    return sorted(
+        statement["Principal"]["Service"]
+        for template in all
+        for resource in template["Resources"].values()
+        if resource["Type"] == "AWS::IAM::Role"
+        for statement in resource["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+    )
 
 
 def boundary(all):
-    """What the policies of the roles allow, without their conditions."""
+    """What the policies of the roles allow: action, ARN and condition. Only actions of KMS have their conditions."""
     for template in all:
         for resource in template["Resources"].values():
             given = resource.get("Properties", {})
@@ -333,34 +372,78 @@ def boundary(all):
                     if statement["Effect"] != "Allow":
                         continue
                     for target in as_list(statement["Resource"]):
-                        arn = re.sub(r"\$\{[^}]+\}", lambda m: REFERENCES[m[0]], text(target))
                         for action in as_list(statement["Action"]):
-                            yield action, arn
+                            condition = resolve(statement.get("Condition", {})) if action.startswith("kms:") else {}
+                            yield action, resolve(target), condition
+
+
+def fill(value, values):
+    """Replaces names in braces. A string that is one name may become a list."""
+    if isinstance(value, dict):
+        return {key: fill(item, values) for key, item in value.items()}
+    if isinstance(value, list):
+        return sorted(fill(item, values) for item in value)
+    return values["services"] if value == "{services}" else value.format(**values)
 
 
 def documents(calls, values):
-    """Policy documents with all calls. Statements with equal actions or equal ARNs are joined."""
+    """Policy documents with all calls. Statements with equal conditions, and with equal actions or equal ARNs, are joined."""
     by_arn, by_actions = {}, {}
-    for action, arn in calls:
-        by_arn.setdefault(arn.format(**values), set()).add(action)
-    for arn, actions in by_arn.items():
-        by_actions.setdefault(tuple(sorted(actions)), []).append(arn)
+    for action, arn, condition in calls:
+        if not any(f"{{{option}}}" in arn and values[option] is None for option in ("zone", "pass_key")):
+            key = fill(arn, values), json.dumps(fill(condition, values), sort_keys=True)
+            by_arn.setdefault(key, set()).add(action)
+    for (arn, condition), actions in by_arn.items():
+        by_actions.setdefault((tuple(sorted(actions)), condition), []).append(arn)
     made = []
-    for actions, arns in sorted(by_actions.items()):
+    for (actions, condition), arns in sorted(by_actions.items()):
         statement = {"Effect": "Allow", "Action": list(actions), "Resource": sorted(arns)}
+        if condition != "{}":
+            statement["Condition"] = json.loads(condition)
         if not made or len(json.dumps({**made[-1], "Statement": made[-1]["Statement"] + [statement]}, separators=(",", ":"))) > LIMIT:
             made.append({"Version": "2012-10-17", "Statement": []})
         made[-1]["Statement"].append(statement)
     return made
 
 
+def parse(args):
+    parser = argparse.ArgumentParser(description="Writes IAM policies for the template.")
+    parser.add_argument("kind", choices=["deployer", "boundary"])
+    for name in ("stack", "prefix", "account", "region"):
+        parser.add_argument(name, metavar=name.upper())
+    parser.add_argument("--boundary", metavar="ARN", help="the permissions boundary of the stack's roles; deployer needs it")
+    parser.add_argument("--zone", metavar="ID", help="HostedZoneId; without it, the deployer may not change records")
+    parser.add_argument("--key", metavar="ARN", help="the stack's key, once it exists; without it, all keys of account and region")
+    parser.add_argument("--pass-key", metavar="ARN", help="PassKMSKey; without it, the boundary denies signatures")
+    parser.add_argument("--repository", metavar="NAME", default="clusterpass-bridge", help="BridgeRepository (%(default)s)")
+    options = parser.parse_args(args)
+    if options.kind == "deployer" and not options.boundary:
+        parser.error("the deployer needs --boundary: without one, it could give every permission to a role")
+    if options.boundary and options.boundary.rsplit("/", 1)[-1].startswith(f"{options.stack}-"):
+        parser.error(f"--boundary: the name must not begin with {options.stack}-, because the deployer may change such policies")
+    return options
+
+
 def main(args):
-    if len(args) != 5 or args[0] not in ("deployer", "boundary"):
-        sys.exit(__doc__)
-    kind, stack, prefix, account, region = args
-    partition = "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
-    calls = (deployer if kind == "deployer" else boundary)(templates())
-    json.dump(documents(calls, {"s": stack, "x": prefix, "a": account, "r": region, "p": partition}), sys.stdout, indent=2)
+    options = parse(args)
+    region, all = options.region, templates()
+    values = {
+        "s": options.stack,
+        "s_lower": options.stack.lower(),
+        "x": options.prefix,
+        "a": options.account,
+        "r": region,
+        "p": "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws",
+        "u": "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com",
+        "boundary": options.boundary,
+        "zone": options.zone,
+        "pass_key": options.pass_key,
+        "repository": options.repository,
+        "services": sorted(set(services(all))),
+    }
+    values["key"] = options.key or "arn:{p}:kms:{r}:{a}:key/*".format(**values)
+    calls = (deployer if options.kind == "deployer" else boundary)(all)
+    json.dump(documents(calls, values), sys.stdout, indent=2)
     print()
 
 

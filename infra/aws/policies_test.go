@@ -6,6 +6,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,9 +16,19 @@ import (
 // maxPolicy is the maximum number of characters of a managed policy, without white space.
 const maxPolicy = 6144
 
-func policies(t *testing.T, kind string) []json.RawMessage {
+const (
+	boundaryARN = "arn:aws:iam::111122223333:policy/boundary-gateway"
+	keyARN      = "arn:aws:kms:eu-central-1:111122223333:key/1"
+	passKeyARN  = "arn:aws:kms:eu-central-1:111122223333:key/2"
+)
+
+func policies(t *testing.T, kind string, options ...string) []json.RawMessage {
 	t.Helper()
-	out, err := python("infra/aws/policies.py", kind, "gateway", "clusterpass", "111122223333", "eu-central-1")
+	args := []string{
+		"infra/aws/policies.py", kind, "gateway", "clusterpass", "111122223333", "eu-central-1",
+		"--boundary", boundaryARN, "--zone", "Z1", "--pass-key", passKeyARN,
+	}
+	out, err := python(append(args, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,23 +77,31 @@ func TestPoliciesAreValid(t *testing.T) {
 	}
 }
 
-func allowed(t *testing.T, documents []json.RawMessage) map[string][]string {
+type grant struct {
+	Effect           string
+	Action, Resource []string
+	Condition        map[string]map[string]any
+}
+
+func grants(t *testing.T, documents []json.RawMessage) []grant {
 	t.Helper()
-	resources := map[string][]string{}
+	var all []grant
 	for _, document := range documents {
-		var policy struct {
-			Statement []struct {
-				Effect           string
-				Action, Resource []string
-			}
-		}
+		var policy struct{ Statement []grant }
 		if err := json.Unmarshal(document, &policy); err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range policy.Statement {
-			for _, action := range s.Action {
-				resources[action] = append(resources[action], s.Resource...)
-			}
+		all = append(all, policy.Statement...)
+	}
+	return all
+}
+
+func allowed(t *testing.T, documents []json.RawMessage) map[string][]string {
+	t.Helper()
+	resources := map[string][]string{}
+	for _, s := range grants(t, documents) {
+		for _, action := range s.Action {
+			resources[action] = append(resources[action], s.Resource...)
 		}
 	}
 	return resources
@@ -110,6 +130,7 @@ func TestBoundaryAllowsWhatRolesMay(t *testing.T) {
 		"logs:PutLogEvents": "arn:aws:logs:eu-central-1:111122223333:log-group:/clusterpass/clusterpass/0123/proxy:" +
 			"log-stream:2026/11/24",
 		"s3:PutObject": "arn:aws:s3:::gateway-auditarchive-1-bucket-2/events/2026",
+		"kms:Sign":     passKeyARN,
 	} {
 		if !slices.ContainsFunc(boundary[action], func(p string) bool { return covers(p, resource) }) {
 			t.Errorf("the boundary allows %s on %q, not on %s", action, boundary[action], resource)
@@ -131,7 +152,7 @@ func TestDeployerIsLimitedToTheStack(t *testing.T) {
 		"dynamodb:DeleteTable": "table/clusterpass-objects", "logs:DeleteLogGroup": "clusterpass",
 		"secretsmanager:GetSecretValue": "secret:CertificateHeader-", "cloudformation:DeleteStack": "stack/gateway",
 		"s3:DeleteBucket": ":gateway-", "ecs:DeleteService": "service/clusterpass/",
-		"firehose:UpdateDestination": "clusterpass-audit",
+		"firehose:UpdateDestination": "clusterpass-audit", "route53:ChangeResourceRecordSets": "hostedzone/Z1",
 	} {
 		for _, resource := range deployer[action] {
 			if !strings.Contains(resource, names) {
@@ -145,6 +166,209 @@ func TestDeployerIsLimitedToTheStack(t *testing.T) {
 	for action := range deployer {
 		if strings.Contains(action, "*") {
 			t.Errorf("it may %s", action)
+		}
+	}
+}
+
+// A stack's name may have capitals, and names of buckets have none. The stacks of another name must not match.
+func TestDeployerNames(t *testing.T) {
+	out, err := python("infra/aws/policies.py", "deployer", "Gateway", "clusterpass", "111122223333", "eu-central-1",
+		"--boundary", boundaryARN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documents []json.RawMessage
+	if err := json.Unmarshal(out, &documents); err != nil {
+		t.Fatal(err)
+	}
+	deployer := allowed(t, documents)
+	if got := deployer["s3:DeleteBucket"]; !slices.Equal(got, []string{"arn:aws:s3:::gateway-*"}) {
+		t.Errorf("buckets %q", got)
+	}
+	const stacks = "arn:aws:cloudformation:eu-central-1:111122223333:stack/Gateway"
+	if got := deployer["cloudformation:DeleteStack"]; !slices.Equal(got, []string{stacks + "-*", stacks + "/*"}) {
+		t.Errorf("stacks %q", got)
+	}
+	if got := deployer["route53:ChangeResourceRecordSets"]; got != nil {
+		t.Errorf("without a zone, it may change records of %q", got)
+	}
+}
+
+// A deployer that could create or change a role without the boundary would have every permission of the account.
+func TestDeployerIsLimitedByTheBoundary(t *testing.T) {
+	service := func(names ...string) map[string]map[string]any {
+		var values []any
+		for _, n := range names {
+			values = append(values, n+".eu-central-1.amazonaws.com")
+		}
+		return map[string]map[string]any{"StringEquals": {"kms:ViaService": values}}
+	}
+	bounded := map[string]map[string]any{"StringEquals": {"iam:PermissionsBoundary": boundaryARN}}
+	services := service("dynamodb", "firehose", "lambda", "secretsmanager")
+	want := map[string]map[string]map[string]any{
+		"iam:CreateRole": bounded, "iam:PutRolePolicy": bounded, "iam:DeleteRolePolicy": bounded,
+		"iam:AttachRolePolicy": bounded, "iam:DetachRolePolicy": bounded, "iam:PutRolePermissionsBoundary": bounded,
+		"iam:PassRole": {"StringEquals": {"iam:PassedToService": []any{
+			"ecs-tasks.amazonaws.com", "firehose.amazonaws.com", "lambda.amazonaws.com", "logs.amazonaws.com",
+		}}},
+		"kms:CreateGrant": {"Bool": {"kms:GrantIsForAWSResource": "true"}},
+		"kms:Encrypt":     services, "kms:Decrypt": services, "kms:GenerateDataKey": services,
+	}
+	for _, g := range grants(t, policies(t, "deployer", "--key", keyARN)) {
+		for _, action := range g.Action {
+			if action == "iam:DeleteRolePermissionsBoundary" {
+				t.Error("it may remove the boundary")
+			}
+			if !reflect.DeepEqual(g.Condition, want[action]) {
+				t.Errorf("it may %s on the condition %v, want %v", action, g.Condition, want[action])
+			}
+			if strings.HasPrefix(action, "kms:") && slices.ContainsFunc(g.Resource, func(r string) bool {
+				return strings.Contains(r, ":key/") && r != keyARN
+			}) {
+				t.Errorf("it may %s on %q", action, g.Resource)
+			}
+		}
+	}
+	for name, args := range map[string][]string{
+		"none":                       {},
+		"one that the stack changes": {"--boundary", "arn:aws:iam::111122223333:policy/gateway-boundary"},
+	} {
+		args = append([]string{"infra/aws/policies.py", "deployer", "gateway", "clusterpass", "1", "eu-central-1"}, args...)
+		if _, err := python(args...); err == nil || !strings.Contains(err.Error(), "--boundary") {
+			t.Errorf("a deployer with the boundary %s: %v", name, err)
+		}
+	}
+}
+
+// wildcards are the actions of the policies on resources that name neither stack nor prefix. docs/reference/aws.md
+// lists them, too.
+var wildcards = map[string]map[string][]string{
+	"deployer": {
+		"*": {
+			"acm: RequestCertificate",
+			"application-autoscaling: DeleteScalingPolicy DeregisterScalableTarget DescribeScalableTargets " +
+				"DescribeScalingPolicies ListTagsForResource PutScalingPolicy RegisterScalableTarget TagResource",
+			"cloudformation: GetTemplateSummary ValidateTemplate",
+			"cloudwatch: DescribeAlarms",
+			"ec2: AllocateAddress AssociateAddress AssociateRouteTable AttachInternetGateway " +
+				"AuthorizeSecurityGroupEgress AuthorizeSecurityGroupIngress CreateInternetGateway " +
+				"CreateNatGateway CreateRoute CreateRouteTable CreateSecurityGroup CreateSubnet CreateTags " +
+				"CreateVpc CreateVpcEndpoint DeleteInternetGateway DeleteNatGateway DeleteRoute DeleteRouteTable " +
+				"DeleteSecurityGroup DeleteSubnet DeleteTags DeleteVpc DeleteVpcEndpoints DescribeAddresses " +
+				"DescribeAvailabilityZones DescribeInternetGateways DescribeNatGateways " +
+				"DescribeNetworkInterfaces DescribeRouteTables DescribeSecurityGroupRules DescribeSecurityGroups " +
+				"DescribeSubnets DescribeTags DescribeVpcAttribute DescribeVpcEndpoints DescribeVpcs " +
+				"DetachInternetGateway DisassociateAddress DisassociateRouteTable ModifySubnetAttribute " +
+				"ModifyVpcAttribute ModifyVpcEndpoint ReleaseAddress ReplaceRoute RevokeSecurityGroupEgress " +
+				"RevokeSecurityGroupIngress",
+			"ecr: GetAuthorizationToken",
+			"ecs: CreateCluster DeregisterTaskDefinition DescribeTaskDefinition RegisterTaskDefinition",
+			"elasticloadbalancing: DescribeCapacityReservation DescribeListenerAttributes " +
+				"DescribeListenerCertificates DescribeListeners DescribeLoadBalancerAttributes " +
+				"DescribeLoadBalancers DescribeRules DescribeTags DescribeTargetGroupAttributes " +
+				"DescribeTargetGroups DescribeTargetHealth DescribeTrustStores",
+			"kms: CreateKey ListAliases",
+			"logs: CreateLogDelivery DeleteLogDelivery DescribeLogGroups DescribeResourcePolicies " +
+				"GetLogDelivery ListLogDeliveries UpdateLogDelivery",
+			"route53: AssociateVPCWithHostedZone CreateHostedZone ListHostedZonesByName",
+			"secretsmanager: GetRandomPassword",
+			"servicediscovery: CreatePrivateDnsNamespace GetOperation ListTagsForResource TagResource " +
+				"UntagResource",
+			"wafv2: AssociateWebACL DisassociateWebACL GetWebACLForResource",
+		},
+		"acm:certificate/*": {
+			"acm: AddTagsToCertificate DeleteCertificate DescribeCertificate ListTagsForCertificate",
+		},
+		"apigateway:/restapis/*": {
+			"apigateway: DELETE GET PATCH POST PUT SetWebACL",
+		},
+		"apigateway:/tags/*": {
+			"apigateway: DELETE GET POST PUT",
+		},
+		"cloudformation:stack/aws-sam-cli-managed-default*": {
+			"cloudformation: CreateChangeSet DescribeChangeSet DescribeStackEvents DescribeStacks " +
+				"ExecuteChangeSet",
+		},
+		"iam:role/aws-service-role/ecs.amazonaws.com/*": {
+			"iam: CreateServiceLinkedRole",
+		},
+		"iam:role/aws-service-role/ecs.application-autoscaling.amazonaws.com/*": {
+			"iam: CreateServiceLinkedRole",
+		},
+		"iam:role/aws-service-role/elasticloadbalancing.amazonaws.com/*": {
+			"iam: CreateServiceLinkedRole",
+		},
+		"kms:key/*": {
+			"kms: CreateAlias CreateGrant Decrypt DeleteAlias DescribeKey DisableKeyRotation " +
+				"EnableKeyRotation Encrypt GenerateDataKey GetKeyPolicy GetKeyRotationStatus ListResourceTags " +
+				"PutKeyPolicy ScheduleKeyDeletion TagResource UntagResource UpdateAlias UpdateKeyDescription",
+		},
+		"route53:change/*": {
+			"route53: GetChange",
+		},
+		"route53:hostedzone/*": {
+			"route53: DeleteHostedZone GetHostedZone",
+		},
+		"s3:aws-sam-cli-managed-default*": {
+			"s3: CreateBucket GetBucketLocation GetBucketPolicy GetObject ListBucket PutBucketPolicy " +
+				"PutBucketPublicAccessBlock PutBucketTagging PutBucketVersioning PutEncryptionConfiguration " +
+				"PutObject",
+		},
+		"secretsmanager:secret:CertificateHeader-*": {
+			"secretsmanager: CreateSecret DeleteSecret DescribeSecret GetSecretValue TagResource " +
+				"UntagResource UpdateSecret",
+		},
+		"servicediscovery:namespace/*": {
+			"servicediscovery: CreateService DeleteNamespace GetNamespace UpdatePrivateDnsNamespace",
+		},
+		"servicediscovery:service/*": {
+			"servicediscovery: DeleteService GetService UpdateService",
+		},
+	},
+	"boundary": {
+		"*": {
+			"ec2: AssignPrivateIpAddresses CreateNetworkInterface DeleteNetworkInterface " +
+				"DescribeNetworkInterfaces DescribeSubnets UnassignPrivateIpAddresses",
+			"ecr: GetAuthorizationToken",
+		},
+		"kms:key/*": {
+			"kms: Decrypt DescribeKey Encrypt GenerateDataKey ReEncryptFrom ReEncryptTo",
+		},
+		"secretsmanager:secret:CertificateHeader-*": {
+			"secretsmanager: GetSecretValue",
+		},
+	},
+}
+
+// A new permission in the whole account must be a decision.
+func TestPoliciesNameWildcards(t *testing.T) {
+	own := regexp.MustCompile(`[:/](gateway|clusterpass|Z1$)`)
+	account := strings.NewReplacer("arn:aws:", "", ":eu-central-1:111122223333:", ":", "::111122223333:", ":",
+		":eu-central-1::", ":", ":::", ":")
+	for kind, want := range wildcards {
+		got := map[string][]string{}
+		for action, resources := range allowed(t, policies(t, kind)) {
+			for _, r := range resources {
+				if strings.Contains(r, "*") && !own.MatchString(r) {
+					got[account.Replace(r)] = append(got[account.Replace(r)], action)
+				}
+			}
+		}
+		expanded := map[string][]string{}
+		for resource, services := range want {
+			for _, s := range services {
+				service, actions, _ := strings.Cut(s, ": ")
+				for action := range strings.FieldsSeq(actions) {
+					expanded[resource] = append(expanded[resource], service+":"+action)
+				}
+			}
+		}
+		for resource := range maps.Keys(got) {
+			slices.Sort(got[resource])
+			got[resource] = slices.Compact(got[resource])
+		}
+		if !reflect.DeepEqual(got, expanded) {
+			t.Errorf("%s: on wildcards it may\n  %q\nwant\n  %q", kind, got, expanded)
 		}
 	}
 }

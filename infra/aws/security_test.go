@@ -189,6 +189,32 @@ func covers(pattern, resource string) bool {
 	return regexp.MustCompile("^" + expr + "$").MatchString(resource)
 }
 
+// A log group that the key's policy lacks can neither be created nor read. After an update, the log groups of functions
+// of earlier commits remain, with names of Lambda's own.
+func TestKeyDecryptsLogGroups(t *testing.T) {
+	all := load(t)
+	var patterns []string
+	policy := all["template.yaml"].Resources["Key"].Properties["KeyPolicy"]
+	for _, s := range get(policy, "Statement").([]any) {
+		patterns = append(patterns, render(get(s, "Condition", "ArnLike", "kms:EncryptionContext:aws:logs:arn"))...)
+	}
+	names := []string{
+		"/aws/lambda/${Prefix}-proxy", "/aws/lambda/${Prefix}-fleet", "/aws/lambda/${Prefix}-control",
+		render(get(all["template.yaml"].Resources["BridgeService"].Properties["Parameters"], "LogGroup"))[0],
+	}
+	for _, r := range of(all, "AWS::Logs::LogGroup") {
+		if name := render(r.Properties["LogGroupName"])[0]; name != "${LogGroup}" { // the bridge's
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		arn := "arn:${AWS::Partition}:logs:${AWS::Region}:${AWS::AccountId}:log-group:" + name
+		if !slices.ContainsFunc(patterns, func(p string) bool { return covers(p, arn) }) {
+			t.Errorf("the policy of the key permits logs of %q, not %s", patterns, arn)
+		}
+	}
+}
+
 // A user with read access to the account must not learn the name of the header with client certificates. Its sender can
 // act as any user of the gateway.
 func TestCertificateHeader(t *testing.T) {

@@ -46,10 +46,10 @@ func (a *app) clusterDiscover() *cobra.Command {
 		Long: `List the EKS clusters of AWS accounts, with your own AWS credentials. A cluster is registered if some
 registered cluster has its API server.
 
---register registers the others. A cluster gets its own name, with region and account if the name is in use. Its
-labels are the tags that are valid labels, its account and its region. The gateway calls it with its AWS identity,
-so its roles need access there. Before a cluster is stored, the command calls it with your AWS identity, unless
-there is --skip-check.`,
+--register registers the others. A cluster gets its own name, with region and account if the name is in use. With
+several accounts, all new names end with the account. Labels are the tags that are valid labels, account and region.
+The gateway calls a cluster with its AWS identity, so its roles need access there. Before a cluster is stored, the
+command calls it with your AWS identity, unless there is --skip-check.`,
 		Example: `  clusterpass cluster discover --aws --regions eu-central-1,us-east-1
   clusterpass cluster discover --aws --accounts organization --role clusterpass-discover --register --skip-check`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -102,7 +102,7 @@ func (a *app) discover(ctx context.Context, out io.Writer, d *discovery) error {
 	if err != nil {
 		return err
 	}
-	targets := nameTargets(found, registered)
+	targets := nameTargets(found, registered, d.query.Organization || len(d.query.Accounts) > 1)
 	if err := printTargets(out, targets); err != nil {
 		return err
 	}
@@ -120,8 +120,9 @@ func (a *app) discover(ctx context.Context, out io.Writer, d *discovery) error {
 	return errors.Join(errs...)
 }
 
-// nameTargets returns the clusters with the names that they have at the gateway, or get there.
-func nameTargets(found []inventory.Cluster, registered []v1alpha1.Cluster) []target {
+// nameTargets returns the clusters with the names that they have at the gateway, or get there. With several accounts,
+// each new name ends with the account, so that the owner of one account cannot choose a name that another expects.
+func nameTargets(found []inventory.Cluster, registered []v1alpha1.Cluster, hasSeveralAccounts bool) []target {
 	used, byServer := map[string]bool{}, map[string]string{}
 	for _, c := range registered {
 		used[c.Name] = true
@@ -131,7 +132,11 @@ func nameTargets(found []inventory.Cluster, registered []v1alpha1.Cluster) []tar
 	for _, c := range found {
 		t := target{Cluster: c}
 		if t.name, t.isRegistered = byServer[strings.ToLower(c.Endpoint)]; !t.isRegistered {
-			t.name = freeName(c, used)
+			suffixes := []string{"", "-" + c.Region, "-" + c.Region + "-" + c.Account}
+			if hasSeveralAccounts {
+				suffixes = []string{"-" + c.Account, "-" + c.Region + "-" + c.Account}
+			}
+			t.name = freeName(c.Name, suffixes, used)
 			used[t.name] = true
 		}
 		targets = append(targets, t)
@@ -141,10 +146,10 @@ func nameTargets(found []inventory.Cluster, registered []v1alpha1.Cluster) []tar
 
 var notInLabel = regexp.MustCompile(`[^a-z0-9-]+`)
 
-// freeName returns a valid name that is not used: that of the cluster, if possible.
-func freeName(c inventory.Cluster, used map[string]bool) string {
-	for _, suffix := range []string{"", "-" + c.Region, "-" + c.Region + "-" + c.Account} {
-		name := notInLabel.ReplaceAllString(strings.ToLower(c.Name), "-")
+// freeName returns a valid name that is not used, with the first suffix that yields one.
+func freeName(cluster string, suffixes []string, used map[string]bool) string {
+	for _, suffix := range suffixes {
+		name := notInLabel.ReplaceAllString(strings.ToLower(cluster), "-")
 		name = strings.Trim(name[:min(len(name), maxName-len(suffix))], "-") + suffix
 		if !used[name] && route.ValidClusterName(name) == nil {
 			return name

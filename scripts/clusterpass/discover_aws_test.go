@@ -10,8 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/eks/inventory"
 )
 
 // fakeEKS returns an endpoint of EKS with clusters by name, since moto's clusters have no API server.
@@ -32,7 +36,7 @@ func fakeEKS(t *testing.T, clusters map[string]*clustertest.Member, tags map[str
 		default:
 			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: m.Certificate().Raw})
 			answer = map[string]any{"cluster": map[string]any{
-				"name": name, "endpoint": m.URL, "version": "1.34", "tags": tags,
+				"name": name, "endpoint": m.URL, "version": "1.34", "tags": tags, "status": "ACTIVE",
 				"certificateAuthority": map[string]string{"data": base64.StdEncoding.EncodeToString(ca)},
 			}}
 		}
@@ -118,5 +122,35 @@ func TestDiscoverChecksClusters(t *testing.T) {
 	}
 	if out, err := c.run(t, "cluster", "discover"); err == nil || !strings.Contains(err.Error(), "add --aws") {
 		t.Errorf("without --aws: %v\n%s", err, out)
+	}
+}
+
+// The owner of another account must not get the name that callers expect of a cluster of this account.
+func TestNamesOfSeveralAccounts(t *testing.T) {
+	found := []inventory.Cluster{
+		{Account: "111111111111", Region: "eu-central-1", Name: "prod", Endpoint: "https://a"},
+		{Account: "222222222222", Region: "eu-central-1", Name: "prod", Endpoint: "https://b"},
+		{Account: "222222222222", Region: "us-east-1", Name: "Prod", Endpoint: "https://c"},
+		{Account: "222222222222", Region: "us-east-1", Name: "kept", Endpoint: "https://d"},
+	}
+	registered := []v1alpha1.Cluster{{
+		ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: v1alpha1.ClusterSpec{APIEndpoint: "https://d"},
+	}}
+	for name, tt := range map[string]struct {
+		hasSeveralAccounts bool
+		want               []string
+	}{
+		"one": {false, []string{"prod", "prod-eu-central-1", "prod-us-east-1", "kept"}},
+		"several": {true, []string{
+			"prod-111111111111", "prod-222222222222", "prod-us-east-1-222222222222", "kept",
+		}},
+	} {
+		var got []string
+		for _, target := range nameTargets(found, registered, tt.hasSeveralAccounts) {
+			got = append(got, target.name)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: names %q, want %q", name, got, tt.want)
+		}
 	}
 }

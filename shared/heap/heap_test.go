@@ -1,6 +1,33 @@
 package heap
 
-import "testing"
+import (
+	"runtime"
+	"runtime/metrics"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/waittest"
+)
+
+// TestBoundGrowth fails if a program with a large heap kept Go's default, with which its memory could double.
+func TestBoundGrowth(t *testing.T) {
+	t.Setenv("GOGC", "")
+	BoundGrowth()
+	live := make([]byte, 64<<20)
+	percent := func() uint64 {
+		samples := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+		metrics.Read(samples)
+		return samples[0].Value.Uint64()
+	}
+	waittest.Until(t, "GOGC is low for a large heap", func() bool {
+		runtime.GC()
+		return percent() <= 25
+	})
+	runtime.KeepAlive(live)
+	waittest.Until(t, "GOGC is the default for a small heap", func() bool {
+		runtime.GC()
+		return percent() == maxPercent
+	})
+}
 
 // TestPercentFor fails if a large heap could double, or if a small one were collected more often than by default.
 func TestPercentFor(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
@@ -23,7 +24,7 @@ type Certificate struct {
 	Hosts   []string `envconfig:"CLUSTERPASS_HOSTS" desc:"Host names of a certificate that the bridge makes for TLS at CLUSTERPASS_LISTEN: a comma-separated list. All bridges share its CA in the secret store." example:"clusterpass.example.com"`
 }
 
-func (c *Certificate) validateCertificate(selfSigned bool) error {
+func (c *Config) validateCertificate() error {
 	files, hosts := c.TLSCert != "" || c.TLSKey != "", len(c.Hosts) > 0
 	switch {
 	case files && (c.TLSCert == "" || c.TLSKey == ""):
@@ -31,10 +32,24 @@ func (c *Certificate) validateCertificate(selfSigned bool) error {
 			Variable: "CLUSTERPASS_TLS_CERT", Problem: "set it together with CLUSTERPASS_TLS_KEY",
 			Example: "/etc/clusterpass/tls/tls.crt",
 		}
-	case files && hosts, files && selfSigned, hosts && selfSigned:
+	case files && hosts, files && c.SelfSigned, hosts && c.SelfSigned:
 		return &config.Error{
 			Variable: "CLUSTERPASS_TLS_CERT",
 			Problem:  "set only one of CLUSTERPASS_TLS_CERT, CLUSTERPASS_HOSTS and CLUSTERPASS_SELF_SIGNED",
+		}
+	case !files && !hosts:
+		return nil
+	case c.Source == "": // the bridge's default would let clients that connect directly choose their address
+		return &config.Error{
+			Variable: "CLUSTERPASS_SOURCE_ADDRESS",
+			Problem:  "set it together with CLUSTERPASS_TLS_CERT or CLUSTERPASS_HOSTS: peer if clients connect directly",
+			Example:  string(limits.PeerSource),
+		}
+	case c.MTLSHeader != "" && c.Source != limits.ForwardedSource:
+		return &config.Error{
+			Variable: "CLUSTERPASS_MTLS_HEADER",
+			Problem: "clients that connect to CLUSTERPASS_TLS_CERT or CLUSTERPASS_HOSTS could write it; remove it, or set " +
+				"CLUSTERPASS_SOURCE_ADDRESS=forwarded if only a load balancer connects",
 		}
 	}
 	return nil

@@ -103,7 +103,8 @@ func newCA(t *testing.T, name string) *pki.CA {
 // Kubernetes does not know the caller by a client certificate.
 func TestReplicasShareCAOfTheirCertificates(t *testing.T) {
 	users, store := newCA(t, "client-ca"), "dir:"+t.TempDir()
-	variables := map[string]string{"STORE": store, "CLIENT_CA": string(users.PEM()), "HOSTS": "gateway.example.com"}
+	variables := map[string]string{"STORE": store, "CLIENT_CA": string(users.PEM()), "HOSTS": "gateway.example.com",
+		"SOURCE_ADDRESS": "peer"}
 	addresses := []string{startWith(t, variables), startWith(t, variables)}
 	var address stores.Address
 	if err := address.Decode(store); err != nil {
@@ -161,6 +162,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	address := startWith(t, map[string]string{
 		"STORE": "dir:" + t.TempDir(), "CLIENT_CA": string(users.PEM()),
 		"TLS_CERT": filepath.Join(dir, "current", "tls.crt"), "TLS_KEY": filepath.Join(dir, "current", "tls.key"),
+		"SOURCE_ADDRESS": "peer",
 	})
 	if code := callerStatus(t, clientOf(t, users, first.PEM()), address); code != http.StatusOK {
 		t.Fatalf("with the first certificate: %d", code)
@@ -175,15 +177,29 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	})
 }
 
-// TestOneCertificateIsConfigured: a bridge must not serve another certificate than the operator believes.
-func TestOneCertificateIsConfigured(t *testing.T) {
+// TestCertificateSettings fails if a bridge could serve another certificate than the operator believes. It also fails
+// if clients that connect to that certificate could choose their address or their client certificate.
+func TestCertificateSettings(t *testing.T) {
+	const header = "X-Amzn-Mtls-Clientcert"
 	for name, tt := range map[string]struct {
 		variables map[string]string
-		problem   string
+		problem   string // "" for none
 	}{
 		"no key":         {map[string]string{"TLS_CERT": "a"}, "together with CLUSTERPASS_TLS_KEY"},
 		"two":            {map[string]string{"HOSTS": "a", "SELF_SIGNED": "true"}, "set only one of"},
 		"files and host": {map[string]string{"HOSTS": "a", "TLS_CERT": "a", "TLS_KEY": "b"}, "set only one of"},
+
+		"files, no source": {map[string]string{"TLS_CERT": "a", "TLS_KEY": "b"}, "CLUSTERPASS_SOURCE_ADDRESS"},
+		"host, no source":  {map[string]string{"HOSTS": "a"}, "CLUSTERPASS_SOURCE_ADDRESS"},
+		"host, source":     {map[string]string{"HOSTS": "a", "SOURCE_ADDRESS": "none"}, ""},
+		"host, header": {
+			map[string]string{"HOSTS": "a", "SOURCE_ADDRESS": "peer", "MTLS_HEADER": header}, "CLUSTERPASS_MTLS_HEADER",
+		},
+		"host, header behind a balancer": {
+			map[string]string{"HOSTS": "a", "SOURCE_ADDRESS": "forwarded", "MTLS_HEADER": header}, "",
+		},
+		"no certificate, header": {map[string]string{"MTLS_HEADER": header}, ""},
+		"self-signed, header":    {map[string]string{"SELF_SIGNED": "true", "MTLS_HEADER": header}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("CLUSTERPASS_STORE", "dir:"+t.TempDir())
@@ -191,8 +207,9 @@ func TestOneCertificateIsConfigured(t *testing.T) {
 			for variable, value := range tt.variables {
 				t.Setenv("CLUSTERPASS_"+variable, value)
 			}
-			if err := config.Load(&Config{}); err == nil || !strings.Contains(err.Error(), tt.problem) {
-				t.Errorf("error %v", err)
+			err := config.Load(&Config{})
+			if tt.problem == "" && err != nil || tt.problem != "" && (err == nil || !strings.Contains(err.Error(), tt.problem)) {
+				t.Errorf("error %v, want %q", err, tt.problem)
 			}
 		})
 	}

@@ -48,7 +48,7 @@ func (c *Config) Validate() error {
 	if err := c.Peers.Validate("CLUSTERPASS_PEERS"); err != nil {
 		return err
 	}
-	if err := c.validateCertificate(c.SelfSigned); err != nil {
+	if err := c.validateCertificate(); err != nil {
 		return err
 	}
 	if c.DrainTimeout <= 0 || c.DrainTimeout > maxDrain {
@@ -78,7 +78,7 @@ type Limits struct {
 	StallTimeout      time.Duration `envconfig:"CLUSTERPASS_STALL_TIMEOUT" default:"30m" min:"1s" desc:"How long a client may leave sent data unread." example:"5m"`
 	PingPeriod        time.Duration `envconfig:"CLUSTERPASS_PING_PERIOD" default:"30s" min:"1s" desc:"Idle time after which a websocket client is pinged, so that proxies keep the connection." example:"20s"`
 	MaxMessage        int64         `envconfig:"CLUSTERPASS_MAX_MESSAGE_BYTES" default:"1048576" min:"1024" desc:"Maximum size in bytes of a websocket message from a client that the bridge must parse." example:"65536"`
-	Recheck           time.Duration `envconfig:"CLUSTERPASS_RECHECK" default:"2s" min:"1s" desc:"Interval at which the credential, access and cluster of every stream are checked, and the credential of every agent." example:"10s"`
+	Recheck           time.Duration `envconfig:"CLUSTERPASS_RECHECK" default:"2s" min:"1s" desc:"Interval at which the credential, access and cluster of every stream are checked, and the credential of every agent. Access and clusters of a fleet watch are checked every 5s." example:"10s"`
 	ProbeInterval     time.Duration `envconfig:"CLUSTERPASS_PROBE_INTERVAL" default:"30s" min:"0s" desc:"Interval of the health probes that set each cluster's condition Ready. 0s disables them." example:"10s"`
 	ProbeTimeout      time.Duration `ignored:"true"` // of one probe; 0 means health.Timeout
 	MaxHeader         int           `envconfig:"CLUSTERPASS_MAX_HEADER_BYTES" default:"65536" min:"4096" desc:"Maximum size in bytes of a request's headers." example:"16384"`

@@ -24,7 +24,7 @@ func Run(ctx context.Context, cfg *Config, logTo io.Writer) (err error) {
 	if cfg.MTLSHeader != "" {
 		peer = identity.ALBPeer(cfg.MTLSHeader, func(*http.Request) bool { return true })
 	}
-	cfg.Source = cmp.Or(cfg.Source, limits.ForwardedSource) // a load balancer connects to LISTEN
+	cfg.Source = cmp.Or(cfg.Source, limits.ForwardedSource) // a load balancer connects to LISTEN; see validateCertificate
 	b := New(cfg.Limits)
 	parts, err := assembly.Open(ctx, cfg.Env, logTo, kubernetes.Opener())
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // Unidentified are limits of clients that the gateway has not identified. Zero means no limit, except for MaxUnknown.
 type Unidentified struct {
 	// Source has a default that depends on the program.
-	Source limits.SourceMode `envconfig:"CLUSTERPASS_SOURCE_ADDRESS" desc:"Source of client addresses: peer (clients connect directly), forwarded (a load balancer appends them to X-Forwarded-For) or none (unknown). Default: forwarded for the bridge, peer for the local gateway." example:"peer"`
+	Source limits.SourceMode `envconfig:"CLUSTERPASS_SOURCE_ADDRESS" desc:"Source of client addresses: peer (clients connect directly), forwarded (a load balancer appends them to X-Forwarded-For) or none (unknown). Default: peer for the local gateway; forwarded for the bridge, which needs a value with CLUSTERPASS_TLS_CERT or CLUSTERPASS_HOSTS." example:"peer"`
 	// MaxUnknown 0 means half of Limits.MaxUnverified.
 	MaxUnknown          int `envconfig:"CLUSTERPASS_MAX_UNKNOWN" min:"0" desc:"Maximum number of concurrent requests and streams with tokens that their cluster has not accepted in the last ten minutes. They also count for CLUSTERPASS_MAX_UNVERIFIED. Default: half of CLUSTERPASS_MAX_UNVERIFIED." example:"100"`
 	MaxUnknownPerSource int `envconfig:"CLUSTERPASS_MAX_UNKNOWN_PER_SOURCE" default:"100" min:"1" desc:"The same as CLUSTERPASS_MAX_UNKNOWN for one source: an IPv4 address or an IPv6 /64." example:"20"`

@@ -33,13 +33,16 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Options bound the runs of a plugin. Zero values mean the defaults.
+// Options configure the runs of a plugin. Zero values mean the defaults.
 type Options struct {
 	Limit time.Duration // after which a run is killed: 5 minutes, since a person may have to sign in
 	Wait  time.Duration // that a caller waits for a run, which then continues: 1 minute
 	// Pause is the time after a run in which a failed plugin, or one whose credential was refused, does not run again: 5
 	// seconds. kubectl sends several requests for one command.
 	Pause time.Duration
+	// LockDir has the lock of the terminal, which plugins use one after the other. Only the user may write there. Empty
+	// means no lock.
+	LockDir string
 }
 
 // Plugin is the credential plugin of one context. It implements kubeconfig.Plugin.
@@ -121,9 +124,9 @@ func newPlugin(cfg *rest.Config, o Options) (*Plugin, error) {
 	exec := cfg.ExecProvider
 	p := &Plugin{name: exec.Command, hint: exec.InstallHint, options: Options{
 		Limit: orDefault(o.Limit, 5*time.Minute), Wait: orDefault(o.Wait, time.Minute),
-		Pause: orDefault(o.Pause, 5*time.Second),
+		Pause: orDefault(o.Pause, 5*time.Second), LockDir: o.LockDir,
 	}}
-	exec.Args = supervised(p.options.Limit, exec.Command, exec.Args)
+	exec.Args = supervised(p.options, exec.Command, exec.Args)
 	exec.Command = ownProgram()
 	transport, err := cfg.TransportConfig()
 	if err != nil {

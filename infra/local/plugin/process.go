@@ -33,6 +33,7 @@ const (
 	codeInvalid  // output that is no ExecCredential
 	codeMissing  // no such program
 	codeEnded    // the gateway ended
+	codeBusy     // another plugin used the terminal
 )
 
 var reasons = map[int]string{
@@ -40,6 +41,7 @@ var reasons = map[int]string{
 	codeTooLarge: "it wrote too much output and was ended",
 	codeInvalid:  "its output is no ExecCredential of client.authentication.k8s.io with a token or certificate",
 	codeEnded:    "the gateway ended",
+	codeBusy:     "another plugin used the terminal for too long",
 }
 
 const (
@@ -50,8 +52,10 @@ const (
 )
 
 // supervised returns the arguments with which this program runs a plugin.
-func supervised(limit time.Duration, command string, args []string) []string {
-	return append([]string{subcommand, limit.String(), strconv.Itoa(os.Getpid()), os.Getenv("PATH"), command}, args...)
+func supervised(o Options, command string, args []string) []string {
+	return append([]string{
+		subcommand, o.Limit.String(), strconv.Itoa(os.Getpid()), os.Getenv("PATH"), o.LockDir, command,
+	}, args...)
 }
 
 // ownProgram returns a path by which this program starts itself, also after its file was replaced.
@@ -73,7 +77,7 @@ var isSupervisor atomic.Bool
 // Main runs a plugin and exits if a Plugin has started this process for that. Otherwise, it returns at once.
 func Main() {
 	isSupervisor.Store(true)
-	if len(os.Args) < 6 || os.Args[1] != subcommand {
+	if len(os.Args) < 7 || os.Args[1] != subcommand {
 		return
 	}
 	limit, err := time.ParseDuration(os.Args[2])
@@ -82,18 +86,20 @@ func Main() {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(supervise(limit, parent, os.Args[4], os.Args[5], os.Args[6:]))
+	os.Exit(supervise(limit, parent, os.Args[4], os.Args[5], os.Args[6], os.Args[7:]))
 }
 
 var (
 	errTooSlow  = errors.New("it did not finish in time")
 	errTooLarge = errors.New("it wrote too much output")
 	errEnded    = errors.New("the gateway ended")
+	errBusy     = errors.New("another plugin used the terminal")
 )
 
 // supervise runs a plugin with the environment and standard input of this process, and writes its output if that is an
-// ExecCredential. It returns the exit code. path is the PATH by which kubectl would find the program.
-func supervise(limit time.Duration, parent int, path, command string, args []string) int {
+// ExecCredential. It returns the exit code. path is the PATH by which kubectl would find the program. lockDir is
+// Options.LockDir. The limit applies to the wait for the terminal, and then to the plugin.
+func supervise(limit time.Duration, parent int, path, lockDir, command string, args []string) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 1)
@@ -101,8 +107,10 @@ func supervise(limit time.Duration, parent int, path, command string, args []str
 	defer signal.Stop(signals)
 	go endWith(ctx, parent, signals, cancel)
 	isTerminal := term.IsTerminal(int(os.Stdin.Fd()))
-	if isTerminal {
-		defer lockTerminal(ctx, parent)()
+	if isTerminal && lockDir != "" {
+		busy := time.AfterFunc(limit, func() { cancel(errBusy) })
+		defer lockTerminal(ctx, lockDir, parent)()
+		busy.Stop()
 	}
 	slow := time.AfterFunc(limit, func() { cancel(errTooSlow) })
 	defer slow.Stop()
@@ -129,12 +137,12 @@ func supervise(limit time.Duration, parent int, path, command string, args []str
 
 // lockTerminal blocks until no other plugin of the gateway uses the terminal, or until ctx ends. Two plugins that read
 // from it at once would get each other's passwords. If the lock cannot be used, it returns without the lock.
-func lockTerminal(ctx context.Context, gateway int) (unlock func()) {
-	dir, err := os.OpenRoot(os.TempDir())
+func lockTerminal(ctx context.Context, lockDir string, gateway int) (unlock func()) {
+	dir, err := os.OpenRoot(lockDir)
 	if err != nil {
 		return func() {}
 	}
-	name := fmt.Sprintf("clusterpass-terminal-%d.lock", gateway)
+	name := fmt.Sprintf("terminal-%d.lock", gateway)
 	lock, err := filelock.Lock(ctx, dir, name, filelock.Exclusive)
 	return func() {
 		if err == nil {
@@ -155,6 +163,8 @@ func report(command string, cmd *exec.Cmd, ended, err error, output []byte) int 
 		code = codeTooLarge
 	case errors.Is(ended, errEnded):
 		code = codeEnded
+	case errors.Is(ended, errBusy):
+		code = codeBusy
 	case cmd.ProcessState == nil: // err names the program, too
 		_, _ = fmt.Fprintln(os.Stderr, "clusterpass: start the credential plugin:", err)
 		return codeMissing

@@ -3,7 +3,6 @@ package plugin
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/creack/pty"
 	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
@@ -33,7 +33,7 @@ func TestPluginEndsWithGateway(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			prog := newProgram(t, "v1", hang)
-			args := supervised(waittest.Patience, filepath.Join(prog.dir, "plugin"), nil)
+			args := supervised(Options{Limit: waittest.Patience}, filepath.Join(prog.dir, "plugin"), nil)
 			if tt.parent != 0 {
 				args[2] = strconv.Itoa(tt.parent)
 			}
@@ -72,8 +72,9 @@ func TestPluginsShareTerminal(t *testing.T) {
 		echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",`+
 		`"status":{"token":"'"$password"'"}}'`)
 	tokens := make(chan string)
+	lockDir := t.TempDir()
 	for range 2 {
-		args := supervised(waittest.Patience, filepath.Join(prog.dir, "plugin"), nil)
+		args := supervised(Options{Limit: waittest.Patience, LockDir: lockDir}, filepath.Join(prog.dir, "plugin"), nil)
 		cmd := exec.CommandContext(t.Context(), ownProgram(), args...)
 		cmd.Stdin = stdin
 		go func() {
@@ -98,10 +99,30 @@ func TestPluginsShareTerminal(t *testing.T) {
 		}
 	}
 	prog.wantRuns(2)
-	left, err := filepath.Glob(filepath.Join(os.TempDir(), fmt.Sprintf("clusterpass-terminal-%d.lock", os.Getpid())))
-	if err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(lockDir); err != nil || len(left) > 0 {
 		t.Errorf("%q stays, %v", left, err)
 	}
+}
+
+// TestWaitForTerminalEnds fails if a plugin that waits for a password could block those of all other clusters.
+func TestWaitForTerminalEnds(t *testing.T) {
+	terminal, stdin, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	defer stdin.Close()
+	lockDir := t.TempDir()
+	defer lockTerminal(t.Context(), lockDir, os.Getpid())()
+	prog := newProgram(t, "v1", "exit 0")
+	args := supervised(Options{Limit: time.Millisecond, LockDir: lockDir}, filepath.Join(prog.dir, "plugin"), nil)
+	cmd := exec.CommandContext(t.Context(), ownProgram(), args...)
+	cmd.Stdin = stdin
+	var exit *exec.ExitError
+	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != codeBusy {
+		t.Errorf("%v, want exit code %d", err, codeBusy)
+	}
+	prog.wantRuns(0)
 }
 
 // TestOtherProgramsGoOn: the gateway itself must start, whatever its arguments are.

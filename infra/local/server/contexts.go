@@ -40,7 +40,8 @@ type contexts struct {
 	registrar  *registration.Registrar
 	out        io.Writer
 	owner      string
-	mayPlugins bool // run credential plugins
+	mayPlugins bool   // run credential plugins
+	lockDir    string // plugin.Options.LockDir
 	gateway    ownAddress
 
 	plugins    cluster.Plugins
@@ -98,7 +99,7 @@ func (c *contexts) open(path string) (candidates []*candidate, own []string, err
 			one.err = fmt.Errorf("contexts %s would all be cluster %q; add them under other names: clusterpass cluster add "+
 				"NAME --context %q", strings.Join(same, ", "), one.cluster, one.Name)
 		default:
-			one.plugin, one.stored, one.err = plugin.Open(one.Kubeconfig, plugin.Options{})
+			one.plugin, one.stored, one.err = plugin.Open(one.Kubeconfig, plugin.Options{LockDir: c.lockDir})
 			if one.err == nil {
 				_, one.err = clusterconfig.Parse(one.stored.Reveal(), clusterconfig.Options{})
 			}

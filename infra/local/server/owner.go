@@ -30,7 +30,8 @@ func registerContexts(ctx context.Context, cfg *Config, p *assembly.Parts, gatew
 		registrar: &registration.Registrar{
 			Secrets: p.Stores.Secrets, Objects: p.Stores.Objects, Policy: p.DialPolicy(nil),
 		},
-		out: out, owner: ownerName(), mayPlugins: cfg.Functions != Process, gateway: gateway, plugins: cluster.Plugins{},
+		out: out, owner: ownerName(), mayPlugins: cfg.Functions != Process, lockDir: cfg.Data, gateway: gateway,
+		plugins: cluster.Plugins{},
 	}
 	clusters := registered{plugins: c.plugins}
 	var namespaces map[string]string

@@ -64,25 +64,37 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("listen for https: %w; choose another address", err)
 	}
+	return serve(ctx, ln, target, cert, args[3:])
+}
+
+// serve closes ln.
+func serve(ctx context.Context, ln net.Listener, target *url.URL, cert *tls.Certificate, command []string) error {
 	transport := &http.Transport{DisableCompression: true, ResponseHeaderTimeout: callTimeout}
 	srv := &http.Server{
 		Handler:           &httputil.ReverseProxy{Transport: transport, Rewrite: rewrite(target)},
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: callTimeout, WriteTimeout: callTimeout,
 		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug), // mostly TLS handshakes
 	}
+	running, cancel := context.WithCancel(ctx) // the command is useless without the server
+	defer cancel()
 	served := make(chan error, 1)
 	secure := tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12})
-	go func() { served <- srv.Serve(secure) }()
-	cmd := exec.CommandContext(ctx, args[3], args[4:]...) //nolint:gosec // the caller's own command
+	go func() {
+		served <- srv.Serve(secure)
+		cancel()
+	}()
+	cmd := exec.CommandContext(running, command[0], command[1:]...) //nolint:gosec // the caller's own command
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopTimeout
-	err = cmd.Run()
+	err := cmd.Run()
 	if ctx.Err() != nil && cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == 0 {
 		err = nil
 	}
 	closed := srv.Close()
-	<-served
+	if failed := <-served; !errors.Is(failed, http.ErrServerClosed) {
+		err = fmt.Errorf("serve https: %w", failed)
+	}
 	transport.CloseIdleConnections()
 	return errors.Join(err, closed)
 }

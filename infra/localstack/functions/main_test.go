@@ -6,15 +6,16 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/clusterpass/clusterpass/infra/localstack/clienttest"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
@@ -26,14 +27,20 @@ func TestKubeconfigSendsItsTokenByHTTPS(t *testing.T) {
 	defer emulator.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	addr, data := freeAddress(t), t.TempDir()
+	data := t.TempDir()
+	cert, err := certificate(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := url.Parse(emulator.URL + "/_aws/execute-api/a1b2/gateway")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln := listen(t)
 	started := filepath.Join(data, "started")
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, []string{
-			addr, emulator.URL + "/_aws/execute-api/a1b2/gateway", data,
-			"sh", "-c", "touch " + started + "; exec sleep 600",
-		})
+		ended <- serve(ctx, ln, target, cert, []string{"sh", "-c", "touch " + started + "; exec sleep 600"})
 	}()
 	waittest.Until(t, "the command runs", func() bool {
 		_, err := os.Stat(started)
@@ -46,7 +53,7 @@ func TestKubeconfigSendsItsTokenByHTTPS(t *testing.T) {
 	const path = "/clusters/prod/api/v1/namespaces/a%2Fb?limit=1"
 	for _, tt := range []struct{ name, server, want string }{
 		{"http", emulator.URL, " " + path},
-		{"https", "https://" + addr, "Bearer token /_aws/execute-api/a1b2/gateway" + path},
+		{"https", "https://" + ln.Addr().String(), "Bearer token /_aws/execute-api/a1b2/gateway" + path},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := answer(t, tt.server, ca, path); got != tt.want {
@@ -75,35 +82,32 @@ func answer(t *testing.T, server string, ca []byte, path string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
+	_, body := clienttest.Get(t, cfg, path)
+	return body
 }
 
-func freeAddress(t *testing.T) string {
+func listen(t *testing.T) net.Listener {
 	t.Helper()
 	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().String()
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln
+}
+
+// Without the server, the command would run for ever, and no client would reach the functions.
+func TestCommandEndsWithServer(t *testing.T) {
+	cert, err := certificate(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln := listen(t)
+	_ = ln.Close()
+	err = serve(t.Context(), ln, &url.URL{}, cert, []string{"sleep", "600"})
+	if err == nil || !strings.Contains(err.Error(), "serve https: ") {
+		t.Errorf("it ended with %v", err)
+	}
 }
 
 func TestErrors(t *testing.T) {

@@ -67,6 +67,7 @@ func List(ctx context.Context, cfg aws.Config, q Query) (clusters []Cluster, fai
 		}
 		regions = []string{cfg.Region}
 	}
+	regions = unique(regions)
 	cfg.Region = cmp.Or(cfg.Region, regions[0]) // for the services that name the accounts
 	own, partition, err := caller(ctx, cfg)
 	if err != nil {
@@ -80,6 +81,7 @@ func List(ctx context.Context, cfg aws.Config, q Query) (clusters []Cluster, fai
 	} else if len(accounts) == 0 {
 		accounts = []string{own}
 	}
+	accounts = unique(accounts)
 	type place struct {
 		Failure
 		found []Cluster
@@ -116,6 +118,8 @@ func List(ctx context.Context, cfg aws.Config, q Query) (clusters []Cluster, fai
 	})
 	return clusters, failures, ctx.Err()
 }
+
+func unique(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
 
 func caller(ctx context.Context, cfg aws.Config) (account, partition string, err error) {
 	out, err := sts.NewFromConfig(cfg).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
@@ -158,7 +162,7 @@ func organizationAccounts(ctx context.Context, cfg aws.Config) ([]string, error)
 	return accounts, nil
 }
 
-// inRegion returns the clusters of a region that have an endpoint. One that is being created has none yet.
+// inRegion returns the clusters of a region that accept calls. One that is being created may have no endpoint yet.
 func inRegion(ctx context.Context, cfg aws.Config, partition, account, region string) ([]Cluster, error) {
 	client := eks.NewFromConfig(cfg, func(o *eks.Options) { o.Region = region })
 	var found []Cluster
@@ -175,7 +179,8 @@ func inRegion(ctx context.Context, cfg aws.Config, partition, account, region st
 				continue
 			case err != nil:
 				return found, fmt.Errorf("describe cluster %q: %w", name, err)
-			case aws.ToString(out.Cluster.Endpoint) == "" || out.Cluster.CertificateAuthority == nil:
+			case out.Cluster.Status != ekstypes.ClusterStatusActive && out.Cluster.Status != ekstypes.ClusterStatusUpdating,
+				aws.ToString(out.Cluster.Endpoint) == "", out.Cluster.CertificateAuthority == nil:
 				continue
 			}
 			ca, err := base64.StdEncoding.DecodeString(aws.ToString(out.Cluster.CertificateAuthority.Data))

@@ -1,12 +1,15 @@
 package inventory
 
 import (
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -72,6 +75,9 @@ func TestListOverAccountsAndRegions(t *testing.T) {
 		{"own account and region", Query{}, []string{own + " eu-central-1 shop shop"}},
 		{"regions", Query{Regions: []string{"us-east-1", "eu-central-1"}},
 			[]string{own + " eu-central-1 shop shop", own + " us-east-1 shop shop"}},
+		{"repeated accounts and regions",
+			Query{Accounts: []string{own, own}, Regions: []string{"us-east-1", "us-east-1"}},
+			[]string{own + " us-east-1 shop shop"}},
 		{"accounts", Query{Accounts: []string{other, own}, Role: role},
 			[]string{own + " eu-central-1 shop shop", other + " eu-central-1 lab lab"}},
 	} {
@@ -114,6 +120,30 @@ func TestListOfAnOrganization(t *testing.T) {
 	slices.Sort(want)
 	if got := places(found); err != nil || len(failures) > 0 || !slices.Equal(got, want) {
 		t.Errorf("found %q, failures %v, %v; want %q", got, failures, err, want)
+	}
+}
+
+// A cluster that is being deleted, or failed, would be registered and then never answer.
+func TestListOmitsClustersThatAreNotActive(t *testing.T) {
+	var status atomic.Value
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/clusters" {
+			_, _ = io.WriteString(w, `{"clusters": ["shop"]}`)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"cluster": {"name": "shop", "endpoint": "https://eks.example", "version": "1.34",`+
+			`"status": %q, "certificateAuthority": {"data": ""}}}`, status.Load())
+	}))
+	defer srv.Close()
+	for text, want := range map[string]int{
+		"ACTIVE": 1, "UPDATING": 1, "CREATING": 0, "DELETING": 0, "FAILED": 0, "PENDING": 0,
+	} {
+		status.Store(text)
+		found, err := inRegion(t.Context(), mototest.Config(srv.URL), "aws", own, "eu-central-1")
+		if err != nil || len(found) != want {
+			t.Errorf("%s: %q, %v", text, places(found), err)
+		}
 	}
 }
 

@@ -66,9 +66,6 @@ type compressor struct {
 	gzip  *gzip.Writer // nil until then
 }
 
-// Unwrap gives http.ResponseController access to deadlines.
-func (c *compressor) Unwrap() http.ResponseWriter { return c.ResponseWriter }
-
 func (c *compressor) WriteHeader(code int) { c.code = code }
 
 func (c *compressor) Write(p []byte) (int, error) {

@@ -102,9 +102,7 @@ func (p *page) respond(w http.ResponseWriter, parts []*part) error {
 
 func (p *page) stream(w http.ResponseWriter, parts []*part) error {
 	respond.Stream(w)
-	out := newSink(w)
-	defer out.release()
-	if err := (&writer{page: p, out: out}).write(parts); err != nil {
+	if err := (&writer{page: p, out: newSink(w)}).write(parts); err != nil {
 		if p.client.Context().Err() == nil {
 			p.client.Log().Warn("a list of the fleet broke off", "path", p.req.Route.Path, "error", err.Error())
 		}

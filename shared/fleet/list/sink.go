@@ -3,16 +3,14 @@ package list
 import (
 	"encoding/json"
 	"net/http"
-	"time"
 
-	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// sink writes the response in large pieces. After an error, it writes nothing more.
+// sink writes the response in large pieces. After an error, it writes nothing more. The gateway's writer sets the
+// deadline of each write.
 type sink struct {
 	w   http.ResponseWriter
-	rc  *http.ResponseController
 	buf []byte
 	err error
 }
@@ -20,7 +18,7 @@ type sink struct {
 const sinkSize = 64 << 10
 
 func newSink(w http.ResponseWriter) *sink {
-	return &sink{w: w, rc: http.NewResponseController(w), buf: make([]byte, 0, sinkSize)}
+	return &sink{w: w, buf: make([]byte, 0, sinkSize)}
 }
 
 func (s *sink) text(t string) { s.buf = append(s.buf, t...) }
@@ -35,14 +33,11 @@ func (s *sink) bytes(p []byte) error {
 
 func (s *sink) flush() error {
 	if s.err == nil {
-		_ = s.rc.SetWriteDeadline(time.Now().Add(members.StallTimeout)) // a function has no connection
 		_, s.err = s.w.Write(s.buf)
 	}
 	s.buf = s.buf[:0]
 	return s.err
 }
-
-func (s *sink) release() { _ = s.rc.SetWriteDeadline(time.Time{}) }
 
 func (s *sink) head(of *merge.Source, m merge.Metadata) {
 	text, err := json.Marshal(m)
