@@ -60,9 +60,9 @@ type Config struct {
 	// DiscoveryTTL is the maximum age of cached discovery and OpenAPI. 0 means 5 s. OpenAPI v3 documents of group versions
 	// do not expire: if a document changes, its URL in the cluster's index changes, too.
 	DiscoveryTTL time.Duration
-	// GracePeriod limits the wait for other clusters once one response suffices. That response is an allowed review, or the
-	// object or the kinds of the cluster that had the object last. Half of GracePeriod limits the wait for a refresh of
-	// stale kinds. 0 means 2 s.
+	// GracePeriod limits the wait for other clusters once one response suffices. That response is an allowed review, or
+	// the object or the kinds of the cluster that had the object last. Half of GracePeriod limits the wait for a refresh
+	// of stale kinds. 0 means 2 s.
 	GracePeriod time.Duration
 	BareWrites  BareWrites       // "" means BareWhole
 	Now         func() time.Time // clock for the expiry of cached reviews and remembered timeouts; nil means time.Now

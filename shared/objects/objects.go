@@ -81,7 +81,8 @@ type Log interface {
 	//
 	// If onEvent fails, Watch returns that error unchanged. When ctx ends, Watch returns an error that wraps ctx.Err().
 	// After ErrCompacted, the caller must list again: events after fromRev were removed, or fromRev exceeds the store's
-	// revision. In a hub cluster, fromRev 0 always returns it. After ErrUnavailable or ErrForbidden, the caller may watch again from the last revision that it received.
+	// revision. In a hub cluster, fromRev 0 always returns it. After ErrUnavailable or ErrForbidden, the caller may watch
+	// again from the last revision that it received.
 	Watch(
 		ctx context.Context, prefix string, fromRev uint64, onEvent func(Event) error, onProgress func(rev uint64),
 	) error

@@ -152,8 +152,8 @@ func (i *Issuer) signAgentToken(
 // StoreUnavailable. If the error wraps a *ReusedError, the caller must call Issuer.EndAgents.
 //
 // For possession.Connect, it refuses a replaced credential with a *ReusedError. Exceptions are the previous credential
-// for a minute after a renewal, and credentials of earlier releases until they expire. A bootstrap credential is refused
-// with an error that wraps no *ReusedError.
+// for a minute after a renewal, and credentials of earlier releases until they expire. A bootstrap credential is
+// refused with an error that wraps no *ReusedError.
 //
 // For possession.Renew, it accepts bootstrap credentials. Issuer.RenewAgent checks whether a credential was replaced.
 func (v *Verifier) AuthenticateAgent(ctx context.Context, cluster string, p AgentAuth) (*Agent, error) {

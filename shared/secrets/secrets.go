@@ -55,6 +55,7 @@ type Store interface {
 	// Replace replaces the value, and keeps the labels, if the current version is oldVersion. It returns ErrConflict if
 	// there is another version, and ErrNotFound if there is no secret.
 	Replace(ctx context.Context, name, oldVersion string, v Value) (version string, err error)
-	// Delete deletes a secret, or returns ErrNotFound. In AWS, the value can be recovered for some days. Create can reuse the name at once.
+	// Delete deletes a secret, or returns ErrNotFound. In AWS, the value can be recovered for some days. Create can reuse
+	// the name at once.
 	Delete(ctx context.Context, name string) error
 }

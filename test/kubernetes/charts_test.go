@@ -49,7 +49,9 @@ func TestWrongValuesAreExplained(t *testing.T) {
 				url, "clientCA=x", "gatewayAPI.enabled=true", "gatewayAPI.mode=terminate", "gatewayAPI.parentRefs[0].name=public",
 			}, "gatewayAPI.caConfigMap",
 		},
-		"forged addresses": {"clusterpass", []string{url, "clientCA=x", "sourceAddress=forwarded"}, "networkPolicy.clientsFrom"},
+		"forged addresses": {
+			"clusterpass", []string{url, "clientCA=x", "sourceAddress=forwarded"}, "networkPolicy.clientsFrom",
+		},
 		"forged addresses without policy": {
 			"clusterpass", []string{
 				url, "clientCA=x", "sourceAddress=forwarded", "networkPolicy.clientsFrom[0].podSelector.matchLabels.a=b",

@@ -24,8 +24,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// mergedReadSize is the size in bytes of one read from a member in lists of over members.Many members. Reads of a longer
-// object are larger.
+// mergedReadSize is the size in bytes of one read from a member in lists of over members.Many members. Reads of a
+// longer object are larger.
 const mergedReadSize = 16 << 10
 
 // Serve writes the lists of all targets as one. If Serve has written a member's Status, it also returns an error, which
