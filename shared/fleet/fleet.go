@@ -8,8 +8,9 @@
 //
 // Invariants:
 //   - A caller without a grant for a cluster neither reaches it nor learns its name.
-//   - A cluster that does not answer causes a Warning, an error or, in a review, an evaluationError. Exceptions are a
-//     304 of OpenAPI and a watch that has begun, which calls the cluster again without notice.
+//   - A cluster that does not answer causes a Warning, an error or, in a review, an evaluationError. A 304 of OpenAPI
+//     has none of them. A watch that has begun calls the cluster again without notice. A page omits remainingItemCount
+//     without notice if a cluster does not report its count.
 //   - A truncated response of a member never looks complete to the client.
 //   - A response for one caller is never reused for another.
 //   - Members are not trusted. docs/explanation/security.md, section "A member cluster", has the measures.
@@ -39,8 +40,8 @@ import (
 type BareWrites = object.BareWrites
 
 // BareNone permits only deletions and patches whose body has a uid or resourceVersion as a precondition. BareWhole also
-// permits writes that send a whole object or manifest, and commands such as kubectl drain. BareAll permits all.
-// docs/reference/fleet.md has the details.
+// permits commands such as kubectl drain, and writes that send a whole object or manifest, except kubectl certificate.
+// BareAll permits all. docs/reference/fleet.md has the details.
 const (
 	BareWhole = object.BareWhole
 	BareNone  = object.BareNone
@@ -49,20 +50,21 @@ const (
 
 // Config is the configuration of a Fleet.
 type Config struct {
-	Objects      members.Objects
-	Members      *cluster.Members
-	Access       selection.Access
-	Freshness    time.Duration // maximum age of clusters and registries while the store is up; 0 caches none
-	ControlPlane string        // name of the cluster that serves kinds without a ResourceRegistry; "" for none
+	Objects members.Objects
+	Members *cluster.Members
+	Access  selection.Access
+	// Freshness is the maximum age of clusters and registries while the store is up. 0 reads them for every request.
+	Freshness    time.Duration
+	ControlPlane string // name of the cluster that serves kinds without a ResourceRegistry; "" for none
 	// Deadline limits one read of a cluster. For a list or watch, it limits only the wait for the response to begin. 0
 	// means 10 s.
 	Deadline time.Duration
 	// DiscoveryTTL is the maximum age of cached discovery and OpenAPI. 0 means 5 s. OpenAPI v3 documents of group versions
 	// do not expire: if a document changes, its URL in the cluster's index changes, too.
 	DiscoveryTTL time.Duration
-	// GracePeriod limits the wait for other clusters once one response suffices. That response is an allowed review, or
-	// the object or the kinds of the cluster that had the object last. Half of GracePeriod limits the wait for a refresh
-	// of stale kinds. 0 means 2 s.
+	// GracePeriod limits the wait for other clusters once one response suffices. That is an allowed review, or a response
+	// of the cluster that had the requested object last. Half of GracePeriod limits the wait for a refresh of stale kinds.
+	// 0 means 2 s.
 	GracePeriod time.Duration
 	BareWrites  BareWrites       // "" means BareWhole
 	Now         func() time.Time // clock for the expiry of cached reviews and remembered timeouts; nil means time.Now

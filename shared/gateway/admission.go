@@ -56,9 +56,9 @@ func (g *Gateway) admitCaller(c *call) error {
 }
 
 // admitUnverified admits a caller whom the gateway did not identify. Use the returned request. Without a limit, it only
-// calls AdmitCaller. With a limit, it waits for a body of known length up to 256 KiB, and then calls Enter and
-// AdmitCaller. For an unknown token, it also waits for the first 256 KiB of any other body. So a client with a made-up
-// token must send them before Enter acquires a slot.
+// calls AdmitCaller. With a limit, it first receives the whole body if Content-Length is at most 256 KiB. For an
+// unknown token, it receives the first 256 KiB of any other body. Then it calls Enter and AdmitCaller. So a client with
+// a made-up token must send that part before Enter acquires a slot.
 func (g *Gateway) admitUnverified(r *http.Request, c *call) (*http.Request, error) {
 	if c.user != nil {
 		return r, nil // counted by identify

@@ -5,8 +5,8 @@
 // Lambda cannot serve.
 //
 // Invariants:
-//   - With audit.Config.FailClosed, a request is refused before any other check while the audit queue is full. Health
-//     checks are exempt. All requests are exempt while audit.Config.Override allows them. A malformed URL gets a 400.
+//   - With audit.Config.FailClosed, a request is refused while the audit queue is full. Only the URL is parsed before:
+//     a malformed one gets a 400. Health checks are exempt. All requests are exempt while audit.Config.Override allows.
 //   - The origin of a web page is checked before the caller is identified.
 //   - The caller is authorized before the response can depend on whether a cluster exists. Passthrough clusters are an
 //     exception: they authorize their callers themselves.
@@ -212,10 +212,10 @@ func errorWriter(r *http.Request, c *call) func(http.ResponseWriter, error) *sta
 // maxRefusedBody is the maximum number of bytes of a refused request's body that the gateway reads.
 const maxRefusedBody = 4 << 20
 
-// writeRefusal responds with err, in the form of writeError. For a request with a body, it also sends "Connection:
-// close". Without that header, net/http would read up to 256 KiB of the body before it sends the response. After the
-// response, writeRefusal reads up to maxRefusedBody bytes of the body. A connection that is closed with unread bytes is
-// reset, and the client could lose the response.
+// writeRefusal writes err with writeError. For a request with a body, it also sends "Connection: close". Without that
+// header, net/http would read up to 256 KiB of the body before it sends the response. After the response, writeRefusal
+// reads up to maxRefusedBody bytes of the body. A connection that is closed with unread bytes is reset, and the client
+// could lose the response.
 func writeRefusal(
 	w *recorder, r *http.Request, err error, writeError func(http.ResponseWriter, error) *status.Error,
 ) {

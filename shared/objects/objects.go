@@ -81,16 +81,16 @@ type Log interface {
 	//
 	// If onEvent fails, Watch returns that error unchanged. When ctx ends, Watch returns an error that wraps ctx.Err().
 	// After ErrCompacted, the caller must list again: events after fromRev were removed, or fromRev exceeds the store's
-	// revision. In a hub cluster, fromRev 0 always returns it. After ErrUnavailable or ErrForbidden, the caller may watch
-	// again from the last revision that it received.
+	// revision. In a hub cluster, Watch always returns ErrCompacted for fromRev 0. After ErrUnavailable or ErrForbidden,
+	// the caller may watch again from the last revision that it received.
 	Watch(
 		ctx context.Context, prefix string, fromRev uint64, onEvent func(Event) error, onProgress func(rev uint64),
 	) error
 }
 
-// Store stores objects. Reads stop when ctx ends. A write that has begun may first complete. Errors wrap one of the
-// package's errors or context.Canceled; Watch may return others. A write that fails with ErrUnavailable or
-// context.Canceled may have succeeded.
+// Store stores objects. When ctx ends, reads stop at once, but a call may still wait for a write that has begun. Errors
+// wrap one of the package's errors or context.Canceled; Watch may return others. A write that fails with ErrUnavailable
+// or context.Canceled may have succeeded.
 type Store interface {
 	Getter
 	Lister
@@ -100,7 +100,7 @@ type Store interface {
 	// Update replaces the object if its revision is rev. It returns ErrConflict if the object has another revision, and
 	// ErrNotFound if there is none.
 	Update(ctx context.Context, key string, value []byte, rev uint64) (Object, error)
-	// Delete deletes the object, with the condition and errors of Update. It returns the deleted object. The Revision of
-	// this object is that of the deletion, or a later one.
+	// Delete deletes the object, with the condition and errors of Update. It returns the deleted object. Its Revision is
+	// at least that of the deletion. In a hub cluster it may be greater, since the API server does not return it.
 	Delete(ctx context.Context, key string, rev uint64) (Object, error)
 }

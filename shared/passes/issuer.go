@@ -41,7 +41,8 @@ type Issued struct {
 	Key         secrets.Value // PEM; the private key of Certificate
 }
 
-// verbs are the valid values of spec.verbs. The verb get includes list and watch, see access.Verb.
+// verbs are the valid values of spec.verbs. The verb get includes list and watch. A request that upgrades, such as a
+// watch by websocket, needs create. access.Verb has the details.
 var verbs = []string{v1alpha1.Any, "get", "create", "update", "patch", "delete"}
 
 // FieldError is an invalid field of a pass.

@@ -33,15 +33,15 @@ type Reuse struct {
 	From string    `json:"from"` // source addresses, separated by commas
 }
 
-// ReusedError is the error for an agent's credential that was exchanged before: a copy of it exists.
+// ReusedError is the error for an agent's credential that was replaced. A copy of it, or of an earlier one, exists.
 type ReusedError struct{ Agent *Agent }
 
 func (e *ReusedError) Error() string {
-	return fmt.Sprintf("generation %d of the %s was renewed before", e.Agent.generation, agentCredential)
+	return fmt.Sprintf("generation %d of the %s was replaced", e.Agent.generation, agentCredential)
 }
 
 func newReusedError(a *Agent) *status.Error {
-	return refusal(&ReusedError{a}, "the %s was renewed before, for another key; %s", agentCredential,
+	return refusal(&ReusedError{a}, "the %s was replaced by one that is bound to another key; %s", agentCredential,
 		rejoinHint(a.Cluster))
 }
 

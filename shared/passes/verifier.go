@@ -32,8 +32,8 @@ const (
 	maxSets    = 3
 	// keysFresh is how long cached public keys are used before they are read again.
 	keysFresh = 20 * time.Second
-	// tunnelFresh is the same for the private keys of the tunnel port. The cache shortens it by up to a tenth. While the
-	// secret can be read, a Verifier reads these keys at most twice a minute.
+	// tunnelFresh is how long cached private keys of the tunnel port are used before they are read again. The cache
+	// shortens it by up to a tenth. While the secret can be read, a Verifier reads these keys at most twice a minute.
 	tunnelFresh = 35 * time.Second
 	// keysStale is the maximum age of cached keys while their store is down.
 	keysStale = time.Hour

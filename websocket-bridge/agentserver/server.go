@@ -97,7 +97,7 @@ func New(cfg Config) *Agents {
 	a.connects = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "clusterpass_tunnel_connects_total",
 		Help: "Requested connections to private clusters, by result."}, []string{"result"})
 	a.reuses = prometheus.NewCounter(prometheus.CounterOpts{Name: ReusesMetric,
-		Help: "Refused uses of agents' credentials that were renewed before. Each proves that a copy exists."})
+		Help: "Refused uses of agents' credentials that were replaced. Each proves that a copy exists."})
 	cfg.Metrics.MustRegister(a.connects, a.reuses,
 		prometheus.NewGaugeFunc(
 			prometheus.GaugeOpts{

@@ -8,7 +8,7 @@
 //   - A member that fails causes a warning, but not in a 304. A strict request fails instead.
 //   - The paths healthz, livez and readyz call no member, and need no grant.
 //   - The size of every document of a member is bounded. Discovery and the OpenAPI index also have a bounded number of
-//     values. In OpenAPI documents, each object that is decoded has a bounded number of names.
+//     values. In OpenAPI documents, the number of keys in each decoded JSON object, or of protobuf entries, is bounded.
 package discovery
 
 import (

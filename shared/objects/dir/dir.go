@@ -7,7 +7,8 @@
 //   - A writer that dies may leave an incomplete last record. The next call of any Store truncates the file after the
 //     last intact record. A damaged record with an intact one after it is an error.
 //   - Compaction replaces objects.log with a file that has a newer snapshot and fewer later writes.
-//   - Open returns ErrForbidden if group or others have write access, because they could change roles and bindings.
+//   - Open returns ErrForbidden if group or others may write to the directory or to objects.log. They could change
+//     roles and bindings.
 package dir
 
 import (

@@ -52,8 +52,8 @@ type Config struct {
 type Store struct {
 	client *dynamodb.Client
 	cfg    Config
-	// timeout limits Get, Revision and each write, and in Watch each read of the revision and each query. A List has six
-	// times as long. It is awsclient.CallTimeout except in tests.
+	// timeout limits Get, Revision, each write, and each read of a Watch. A List has six times as long. It is
+	// awsclient.CallTimeout except in tests.
 	timeout time.Duration
 	poll    poller
 	hint    atomic.Uint64 // the last known revision of the store, which may be outdated
@@ -228,8 +228,8 @@ func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, m
 	return found, nil
 }
 
-// maxMissedWrites is how many of the newest writes a query is expected to miss at most. A query misses only unfinished
-// transactions, of which there are few, because each changes the revision item.
+// maxMissedWrites is the number of newest writes that List checks, because a query may have missed them. A query misses
+// only unfinished transactions. There are few of these, because each changes the revision item.
 const maxMissedWrites = 4
 
 // newestEvents returns, by key, the events of the last maxMissedWrites writes up to revision lastRev. Of several writes
@@ -294,6 +294,8 @@ func (s *Store) revision(ctx context.Context) (uint64, error) {
 }
 
 func (s *Store) item(ctx context.Context, key item) (item, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
 	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: &s.cfg.Table, Key: key, ConsistentRead: aws.Bool(true),
 	})

@@ -1,7 +1,8 @@
 // Package replica serves reads of an object store from memory. One read of the store's revision validates the memory.
 // If the revision has changed, the Replica applies the changes from the store's log.
 //
-//   - Results may be [Config.MaxAge] old. They include all writes before the time that [Replica.AsOf] returned.
+//   - Results may be [Config.MaxAge] old. [Replica.AsOf] returns a time. Results include all writes that were completed
+//     by then.
 //   - If the validation fails, the read fails. Package cache serves stale values during an outage.
 //   - The memory contains at most maxObjects objects and, in addition, at most maxLists lists of any size.
 package replica
@@ -26,8 +27,8 @@ const (
 	// timeout is the deadline of one validation. If a validation lasts longer, AsOf starts another, because AWS Lambda has
 	// probably frozen the process meanwhile.
 	timeout = 5 * time.Second
-	// settleTime is how long the Replica caches no result after it first read a new revision. The store may still return
-	// the object from before the write that made this revision.
+	// settleTime is how long the Replica caches no result after it first read a new revision. Until the
+	// write returns, the store may have its revision already, but still return the old object.
 	settleTime = 5 * time.Second
 	// maxChanges is the maximum number of writes that one validation applies. If there are more, the validation clears the
 	// memory.

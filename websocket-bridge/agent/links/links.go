@@ -36,8 +36,8 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
-// The first attempt to dial after a change follows a random pause below jitter. After failures the pause doubles from
-// firstPause to maxPause, and its second half is random.
+// An attempt to dial follows a random pause below jitter, unless it repeats a failed one. After failures the pause
+// doubles from firstPause to maxPause, and its second half is random.
 const (
 	jitter      = 500 * time.Millisecond
 	firstPause  = 500 * time.Millisecond
