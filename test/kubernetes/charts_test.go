@@ -1,8 +1,13 @@
 package kubernetes
 
 import (
+	"os"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/clusterpass/clusterpass/shared/assembly"
 )
 
 var allCharts = []string{"clusterpass", "clusterpass-agent"}
@@ -26,6 +31,32 @@ func TestExamplesAreAccepted(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestExamplesConfigureAuthentication fails if an example's authentication has a field that the gateway does not know.
+// No pod of it would start.
+func TestExamplesConfigureAuthentication(t *testing.T) {
+	for name, file := range examples(t, "clusterpass") {
+		t.Run(name, func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var values struct {
+				Authentication map[string]any `json:"authentication"`
+			}
+			if err := yaml.Unmarshal(data, &values); err != nil {
+				t.Fatal(err)
+			}
+			text, err := yaml.Marshal(values.Authentication)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := new(assembly.Authentication).Decode(string(text)); err != nil {
+				t.Errorf("%v\n%s", err, text)
+			}
+		})
 	}
 }
 
