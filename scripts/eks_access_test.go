@@ -52,6 +52,38 @@ func TestEKSAccessFailsWithoutClustersOrRoles(t *testing.T) {
 	}
 }
 
+// A stack serves clusters of several regions, so the region of the clusters may have no stack.
+func TestEKSAccessReadsTheStackInItsRegion(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args  []string
+		code  int
+		stack string // the call that reads the stack
+	}{
+		"the environment's": {[]string{"gateway", "clusterpass"}, 1, "describe-stacks --stack-name clusterpass "},
+		"another": {
+			[]string{"gateway", "clusterpass", "eu-west-1"}, 1, "describe-stacks --region eu-west-1 --stack-name clusterpass ",
+		},
+		"two":      {[]string{"gateway", "clusterpass", "eu-west-1", "eu-west-2"}, 2, ""},
+		"no stack": {[]string{"gateway"}, 2, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bin := t.TempDir()
+			if err := os.WriteFile(filepath.Join(bin, "aws"), []byte(fakeEKSAccess), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), "./eks-access", tt.args...)
+			cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+			out, err := cmd.CombinedOutput()
+			wantExitCode(t, err, tt.code)
+			calls, _ := os.ReadFile(filepath.Join(bin, "calls")) // missing if AWS was not called
+			if !strings.Contains(string(calls), tt.stack) || tt.stack == "" && len(calls) > 0 ||
+				strings.Count(string(calls), "--region") != strings.Count(tt.stack, "--region") {
+				t.Errorf("it calls\n%s, and prints\n%s", calls, out)
+			}
+		})
+	}
+}
+
 // Without an access entry, a member answers every call of the gateway with 401.
 func TestEKSAccessCoversEveryCluster(t *testing.T) {
 	bin := t.TempDir()
