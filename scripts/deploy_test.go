@@ -117,6 +117,10 @@ func TestRevisionNamesTheFiles(t *testing.T) {
 	if !regexp.MustCompile(`^[0-9a-f]{12}$`).MatchString(clean) {
 		t.Errorf("a commit has the revision %q", clean)
 	}
+	objects, err := c.command("git", "count-objects").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.write(c.dir, "new", "1")
 	changed := c.revision()
 	if !regexp.MustCompile(`^`+clean+`-[0-9a-f]{12}$`).MatchString(changed) || changed != c.revision() {
@@ -129,6 +133,10 @@ func TestRevisionNamesTheFiles(t *testing.T) {
 	out, err := c.command("git", "status", "--porcelain").Output()
 	if err != nil || string(out) != "?? new\n" {
 		t.Errorf("the index has changed: %s%v", out, err)
+	}
+	// A key or password in an untracked file must not stay in the repository.
+	if out, err = c.command("git", "count-objects").Output(); err != nil || string(out) != string(objects) {
+		t.Errorf("the repository has %s%v, and had %s", out, err, objects)
 	}
 }
 
