@@ -64,8 +64,8 @@ With --pull the cluster is private: agents in the cluster connect to the gateway
 the cluster. The command prints a manifest for the agents, including their credential. Apply it in the
 cluster.`,
 		Example: `  clusterpass cluster join prod --context prod-admin --group dev --group ops
-  clusterpass cluster join --pull branch --context branch-admin --group dev |
-    kubectl --context branch-admin apply -f -`,
+  clusterpass cluster join --pull branch --context branch-admin --group dev \
+    --agent-image registry.example.com/clusterpass-agent:v1 | kubectl --context branch-admin apply -f -`,
 		Args: oneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// Find all errors before the member is changed.
@@ -101,7 +101,7 @@ cluster.`,
 			if !p.pull {
 				return acc.describe(cmd.OutOrStdout(), args[0])
 			}
-			if err := acc.describe(cmd.ErrOrStderr(), args[0]); err != nil {
+			if err := errors.Join(acc.describe(cmd.ErrOrStderr(), args[0]), p.noteImage(cmd.ErrOrStderr())); err != nil {
 				return err
 			}
 			return p.print(cmd.Context(), cmd.OutOrStdout(), r, args[0], acc.name)

@@ -51,7 +51,8 @@ func (p *private) flags(cmd *cobra.Command) {
 	f.StringVar(&p.tunnel, "tunnel", "",
 		"with --pull: URL of the bridge's tunnel port as the functions reach it (default with a dir: store: "+
 			"https://127.0.0.1:8444)")
-	f.StringVar(&p.image, "agent-image", defaultImage, "with --pull: image of the agent")
+	f.StringVar(&p.image, "agent-image", defaultImage,
+		"with --pull: image of the agent, which the cluster's nodes must be able to pull")
 	f.StringVar(&p.format, "agent-format", formatManifest,
 		"with --pull: form of the output: manifest, or values for the Helm chart infra/kubernetes/clusterpass-agent")
 	f.StringVar(&p.proxy, "agent-proxy", "",
@@ -118,6 +119,17 @@ func (p *private) validate() error {
 				"gets agents of its own")
 	}
 	return nil
+}
+
+// noteImage prints a note if the manifest has the default image, which is in no registry.
+func (p *private) noteImage(w io.Writer) error {
+	if p.format != formatManifest || p.image != defaultImage {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, `note: the agents start only on nodes that already have the image %s.
+Name an image that the nodes can pull: --agent-image registry.example.com/clusterpass-agent:v1
+`, p.image)
+	return err
 }
 
 //go:embed agent.yaml

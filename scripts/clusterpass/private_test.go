@@ -11,6 +11,28 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 )
 
+// TestNoteOfImage: without an image that nodes can pull, no agent starts, and the administrator must learn it.
+func TestNoteOfImage(t *testing.T) {
+	for name, tt := range map[string]struct {
+		p    private
+		want string
+	}{
+		"default image":   {private{format: formatManifest, image: defaultImage}, "--agent-image"},
+		"named image":     {private{format: formatManifest, image: "registry.example.com/agent:v1"}, ""},
+		"values of chart": {private{format: formatValues, image: defaultImage}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			if err := tt.p.noteImage(&out); err != nil {
+				t.Fatal(err)
+			}
+			if got := out.String(); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+				t.Errorf("it prints %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 // TestGatewayOfAgents: a gateway URL that agents would reject is refused before anything is created.
 func TestGatewayOfAgents(t *testing.T) {
 	for _, url := range []string{
