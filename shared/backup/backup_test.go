@@ -443,7 +443,9 @@ func TestNotes(t *testing.T) {
 	b, err := verify(save(t, st, plainKey{}, "1"), plainKey{})
 	must(t, err)
 	text := strings.Join(b.Notes.Text(), "\n")
-	for _, want := range []string{"key/k", "https://bridge.example.com:8444: far", "clusters/eks"} {
+	for _, want := range []string{
+		"key/k", "https://bridge.example.com:8444: far", "join --pull --replace NAME", "clusters/eks",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in the notes:\n%s", want, text)
 		}

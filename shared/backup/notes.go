@@ -85,8 +85,9 @@ func (n *Notes) Text() []string {
 			n.signer))
 	}
 	for _, url := range slices.Sorted(maps.Keys(n.private)) {
-		out = append(out, fmt.Sprintf("private clusters use the tunnel port %s: %s. If the new bridge has another, set "+
-			"spec.proxyURL of these clusters", url, strings.Join(n.private[url], ", ")))
+		out = append(out, fmt.Sprintf("private clusters use the tunnel port %s: %s. If the new bridge has another, "+
+			"join each again: clusterpass cluster join --pull --replace NAME --group GROUP --tunnel URL",
+			url, strings.Join(n.private[url], ", ")))
 	}
 	if len(n.aws) > 0 {
 		out = append(out, "credentials are tokens of the gateway's AWS identity: "+
