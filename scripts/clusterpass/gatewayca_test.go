@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/secrets/dir"
 )
 
@@ -54,5 +55,13 @@ func TestGatewayCAOfPasses(t *testing.T) {
 	if _, err := create("no-file", filepath.Join(t.TempDir(), "missing")); err == nil ||
 		!strings.Contains(err.Error(), "--gateway-ca") {
 		t.Errorf("a missing file: %v", err)
+	}
+	keys := t.TempDir()
+	if _, err := pki.LoadCA(keys, "server-ca"); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := create("key", filepath.Join(keys, "server-ca.pem")); err == nil ||
+		!strings.Contains(err.Error(), "contains a private key") {
+		t.Errorf("a CA with its key: %v\n%s", err, out)
 	}
 }

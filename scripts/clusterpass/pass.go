@@ -148,10 +148,15 @@ func gatewayCA(ctx context.Context, from string, store secrets.Store) ([]byte, e
 		return ca.PEM(), nil
 	}
 	data, err := os.ReadFile(from)
-	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(data) {
-		err = fmt.Errorf("%s contains no PEM certificate", from)
+	switch {
+	case err != nil:
+		return nil, err
+	case !x509.NewCertPool().AppendCertsFromPEM(data):
+		return nil, fmt.Errorf("%s contains no PEM certificate", from)
+	case pki.ContainsPrivateKey(data): // it would be in the kubeconfig of the pass
+		return nil, fmt.Errorf("%s contains a private key; name a file that contains only the certificate", from)
 	}
-	return data, err
+	return data, nil
 }
 
 func (a *app) clientCA(ctx context.Context, path string, store secrets.Store) (*pki.CA, error) {

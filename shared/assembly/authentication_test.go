@@ -49,6 +49,29 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
+// TestCertificatesWithAKey: with the key of the CA, whoever reads the gateway's configuration can act as any user.
+func TestCertificatesWithAKey(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := pki.LoadCA(dir, "ca"); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "ca.pem") // with the key
+	bundle, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]string{
+		"PEM": string(bundle), "base64": base64.StdEncoding.EncodeToString(bundle), "file": file,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c Certificates
+			if err := c.Decode(v); err == nil || !strings.Contains(err.Error(), "contains a private key") || c.PEM() != nil {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
 // If a client certificate were valid as a front proxy, its owner could act as any user.
 func TestFrontProxyCA(t *testing.T) {
 	ca := func(name string) []byte {

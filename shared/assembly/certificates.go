@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
 // Certificates is a set of CA certificates. The zero value contains none, and its pool trusts none.
@@ -16,8 +18,12 @@ type Certificates struct {
 	pem  []byte
 }
 
-// ParseCertificates reads a PEM bundle. It fails if the bundle contains no certificate.
+// ParseCertificates reads a PEM bundle. It fails if the bundle contains no certificate, or a private key. The gateway
+// needs no key of a CA, and passes the bundle on to kubeconfigs and to other programs.
 func ParseCertificates(bundle []byte) (Certificates, error) {
+	if pki.ContainsPrivateKey(bundle) {
+		return Certificates{}, errors.New("contains a private key; name a file that contains only the certificate")
+	}
 	c := Certificates{x509.NewCertPool(), bundle}
 	if !c.pool.AppendCertsFromPEM(bundle) {
 		return Certificates{}, errors.New("contains no PEM certificate")

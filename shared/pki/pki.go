@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -58,6 +59,19 @@ func LoadCA(dir, name string) (*CA, error) {
 		}
 	}
 	return &CA{pair.Leaf, pair.PrivateKey.(crypto.Signer)}, nil
+}
+
+// ContainsPrivateKey reports whether a PEM bundle contains a private key, in any of its forms.
+func ContainsPrivateKey(bundle []byte) bool {
+	for {
+		var block *pem.Block
+		if block, bundle = pem.Decode(bundle); block == nil {
+			return false
+		}
+		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
+			return true
+		}
+	}
 }
 
 // NewCA creates a CA. It is not stored.

@@ -69,9 +69,13 @@ func (b *BridgeProgram) ExitCode() int {
 func StartBridgeProgram(t *testing.T, bin string, env ...string) *BridgeProgram {
 	t.Helper()
 	data := filepath.Join(Shared(t).Dir, "data")
+	ca, err := pki.LoadCA(filepath.Join(data, "pki"), "client-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
 	b := &BridgeProgram{t: t, Cmd: exec.Command(bin), ended: make(chan struct{})}
-	b.Cmd.Env = append(env, "CLUSTERPASS_STORE=dir:"+data, "CLUSTERPASS_CLIENT_CA="+
-		filepath.Join(data, "pki", "client-ca.pem"), "CLUSTERPASS_ALLOW_LOOPBACK=true",
+	b.Cmd.Env = append(env, "CLUSTERPASS_STORE=dir:"+data, "CLUSTERPASS_CLIENT_CA="+string(ca.PEM()),
+		"CLUSTERPASS_ALLOW_LOOPBACK=true",
 		"CLUSTERPASS_LISTEN=127.0.0.1:0", "CLUSTERPASS_ADMIN_LISTEN=127.0.0.1:0", "CLUSTERPASS_TUNNEL_LISTEN=127.0.0.1:0",
 		"CLUSTERPASS_SELF_SIGNED=true", "CLUSTERPASS_MTLS_HEADER="+string(identity.ALBHeader))
 	log, err := b.Cmd.StderrPipe()
