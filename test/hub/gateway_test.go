@@ -68,16 +68,8 @@ func newGateway(t *testing.T) *gatewayUnderTest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig, err := cached.hub.UserKubeconfig(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "hub.kubeconfig")
-	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	g := &gatewayUnderTest{namespace: name, data: t.TempDir()}
-	if err := g.store.Decode("kubernetes:" + name + ",kubeconfig=" + file); err != nil {
+	if err := g.store.Decode(cached.address(t, name)); err != nil {
 		t.Fatal(err)
 	}
 	return g

@@ -118,6 +118,20 @@ func (i *installation) namespace(t *testing.T) (name string, user *rest.Config) 
 	return name, user
 }
 
+// address returns the address of the stores in a namespace, as its user with the rights of the gateway.
+func (i *installation) address(t *testing.T, namespace string) string {
+	t.Helper()
+	kubeconfig, err := i.hub.UserKubeconfig(namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "hub.kubeconfig")
+	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "kubernetes:" + namespace + ",kubeconfig=" + file
+}
+
 // awaitRight waits until the API server has noticed a change of the gateway's rights.
 func awaitRight(t *testing.T, user *rest.Config, namespace string, want bool) {
 	t.Helper()

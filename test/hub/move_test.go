@@ -226,19 +226,11 @@ func startAWS(t *testing.T) (kmsKey string) {
 	return aws.ToString(out.KeyMetadata.Arn)
 }
 
-// hubAddress returns the address of the stores in a new namespace of the hub, as a user with the rights of the gateway.
+// hubAddress returns the address of the stores in a new namespace of the hub.
 func hubAddress(t *testing.T) string {
 	t.Helper()
 	name, _ := cached.namespace(t)
-	kubeconfig, err := cached.hub.UserKubeconfig(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "hub.kubeconfig")
-	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return "kubernetes:" + name + ",kubeconfig=" + file
+	return cached.address(t, name)
 }
 
 // clusterpass runs the command line, and returns both of its outputs.
