@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -185,6 +186,27 @@ func TestUnknownEventsAreCut(t *testing.T) {
 				t.Errorf("ended for %v, complete is not %v", err, isComplete)
 			}
 		})
+	}
+}
+
+// stalledConn is the connection of a client that no longer reads. Its buffer has room, so only a flush fails.
+type stalledConn struct{ http.ResponseWriter }
+
+func (stalledConn) SetWriteDeadline(time.Time) error { return nil }
+
+func (stalledConn) FlushError() error { return os.ErrDeadlineExceeded }
+
+func TestStallInAFlush(t *testing.T) {
+	s := open(t, Config{StallTimeout: time.Minute}, Logs)
+	w := s.ResponseWriter(stalledConn{httptest.NewRecorder()})
+	if _, err := io.WriteString(w, "a line"); err != nil {
+		t.Fatal(err)
+	}
+	if err := http.NewResponseController(w).Flush(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the flush returned %v", err)
+	}
+	if err := s.Close(nil); !errors.Is(err, errStalled) {
+		t.Errorf("the stream ended for %v", err)
 	}
 }
 

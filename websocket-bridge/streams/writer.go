@@ -76,6 +76,14 @@ func (w *writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// FlushError counts a stalled client, as Write does. The end of a piece may wait in net/http's buffer until the flush.
+func (w *writer) FlushError() error {
+	w.s.extendDeadline(w.rc.SetWriteDeadline)
+	err := w.rc.Flush()
+	w.s.countWritten(0, false, err)
+	return err
+}
+
 // finish ends a watch between two events: at once, or in the running or a later Write.
 func (w *writer) finish(why *status.Error) {
 	w.mu.Lock()
