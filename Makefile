@@ -34,6 +34,8 @@ PORTABLE := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-b
 LOCAL    := ./test/leak ./test/clients/terminal ./test/conformance ./test/cluster/build ./test/cluster/pki ./test/kubelet/crilog ./test/kubelet/expansion ./test/kubelet/shim
 # Packages that the slow suites run, and make test does not.
 SLOW := /test/(browser|clients|kubernetes)$$
+# The packages that last longest come first. At the end they would run alone, and leave cores idle.
+TESTS = $$(go list ./test/e2e/fleet ./test/e2e/gateway ./websocket-bridge/... ./test/e2e/... ./... | grep -vE '$(SLOW)')
 
 # A long step prints its name, the elapsed time and, if it fails, what it needs.
 STEP     := scripts/step
@@ -104,7 +106,7 @@ rules: ## Refuse style findings in comments and docs
 	@$(STEP) "check the style of comments and docs" "Go 1.26.4 or later; CONTRIBUTING.md lists the rules" go run ./scripts/style
 
 test: build-local moto clusters ## Run every test but the slow suites, on real clusters (the first run builds Kubernetes)
-	@$(STEP) "run the tests" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m $$(go list ./... | grep -vE '$(SLOW)')
+	@$(STEP) "run the tests" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m $(TESTS)
 	@$(STEP) "test the images" $(NEEDS_GO) go test -C infra/release -count=1 ./image ./images
 	@$(STEP) "check the licenses of all dependencies" $(NEEDS_GO) go test -C scripts/checks ./...
 

@@ -236,7 +236,7 @@ func (a *app) passRevoke() *cobra.Command {
 }
 
 // revocationTime is the usual time until every gateway applies a revocation, and the bound while the store fails.
-var revocationTime = fmt.Sprintf("%s, or within %s if they cannot read the store", passes.RemoteFresh, passes.MaxAge)
+var revocationTime = fmt.Sprintf("%s, or within %s if they cannot read the store", passes.RevocationTime, passes.MaxAge)
 
 func (a *app) passRotateKey() *cobra.Command {
 	var discard bool

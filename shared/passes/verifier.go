@@ -43,8 +43,11 @@ const (
 	timeout = 5 * time.Second // of one read
 )
 
-// RemoteFresh is the usual Config.Fresh for a store behind a network.
-const RemoteFresh = 3 * time.Second
+// RevocationTime is how long a revoked pass may be accepted while its store can be read.
+const RevocationTime = 3 * time.Second
+
+// RemoteFresh is the usual Config.Fresh for a store behind a network. The rest of RevocationTime is left for the read.
+const RemoteFresh = RevocationTime - 250*time.Millisecond
 
 // Config configures a Verifier. Only TunnelToken, TunnelCertificate and Prepare need Secrets.
 type Config struct {

@@ -25,8 +25,10 @@ import (
 )
 
 const (
-	// hangTime is how long each measurement lasts. The hanging cluster is probed several times in it.
-	hangTime = 60 * time.Second
+	// hangRounds is the number of rounds, each without and with a hammer.
+	hangRounds = 5
+	// hangTime is how long each half of a round lasts. The hanging cluster is probed several times in it.
+	hangTime = 20 * time.Second
 	// hangCallers are the concurrent requests of the other callers.
 	hangCallers = 4
 	// hammers are the concurrent requests of an unpaced hammer.
@@ -98,31 +100,45 @@ type hangRun struct {
 	answersProbes bool
 }
 
-// hangOnce measures without and with a hammer, and writes a row for each.
+// hangOnce measures without and with a hammer in turns, and writes a row for each. The ratio is the median of the
+// rounds, because other programs of the machine disturb some of them.
 func hangOnce(
 	ctx context.Context, goals *report, out io.Writer, good endpoint, data string, cfg *rest.Config, run hangRun,
 ) (map[int]int64, error) {
-	quiet, failed := goodCalls(ctx, good)
-	if failed > 0 {
-		return nil, fmt.Errorf("%d requests fail while no cluster hangs", failed)
+	var quiet, busy []time.Duration
+	var ratios []float64
+	var failed int
+	counts := map[int]int64{}
+	for range hangRounds {
+		before, n := goodCalls(ctx, good)
+		if n > 0 {
+			return nil, fmt.Errorf("%d requests fail without the hammer", n)
+		}
+		stop, err := hammer(ctx, data, cfg, run.rate)
+		if err != nil {
+			return nil, err
+		}
+		during, n := goodCalls(ctx, good)
+		for code, n := range stop() {
+			counts[code] += n
+		}
+		failed += n
+		quiet, busy = append(quiet, before...), append(busy, during...)
+		ratios = append(ratios, ms(at(during, 0.99))/ms(at(before, 0.99)))
 	}
-	stop, err := hammer(ctx, data, cfg, run.rate)
-	if err != nil {
-		return nil, err
-	}
-	busy, failed := goodCalls(ctx, good)
-	counts := stop()
+	slices.Sort(ratios)
+	ratio := ratios[hangRounds/2]
 	for _, row := range []struct {
 		name    string
 		elapsed []time.Duration
 		failed  int
-	}{{"quiet", quiet, 0}, {"another cluster " + run.name, busy, failed}} {
+		ratio   float64
+	}{{"quiet", quiet, 0, 1}, {"another cluster " + run.name, busy, failed, ratio}} {
+		slices.Sort(row.elapsed)
 		_, _ = fmt.Fprintf(out, "%s\t%d\t%d\t%.2f\t%.2f\t%.0f\t%.2f\t\n", row.name, len(row.elapsed), row.failed,
-			ms(at(row.elapsed, 0.5)), ms(at(row.elapsed, 0.99)), ms(at(row.elapsed, 1)),
-			ms(at(row.elapsed, 0.99))/ms(at(quiet, 0.99)))
+			ms(at(row.elapsed, 0.5)), ms(at(row.elapsed, 0.99)), ms(at(row.elapsed, 1)), row.ratio)
 	}
-	goals.atMost("p99 of other callers, another cluster "+run.name+": / quiet",
-		ms(at(busy, 0.99))/ms(at(quiet, 0.99)), 2, "")
+	goals.atMost("p99 of other callers, another cluster "+run.name+": / quiet", ratio, 2, "")
 	return counts, nil
 }
 

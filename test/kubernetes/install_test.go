@@ -180,7 +180,10 @@ func (i *installation) makePass(t *testing.T, name string) string {
 func (i *installation) rolledOut(t *testing.T) {
 	t.Helper()
 	mustKubectl(t, "", "-n", namespace, "rollout", "status", "deployment/"+release, "--timeout", "4m")
-	waittest.Until(t, "the Service has all replicas", func() bool { return len(i.service.endpoints()) == replicas })
+	waittest.Until(t, "earlier replicas have drained, and the Service has the new ones", func() bool {
+		pods, err := i.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+		return err == nil && len(pods.Items) == replicas && len(i.service.endpoints()) == replicas
+	})
 }
 
 // config is that of a context of the pass. A server replaces that of the Service.
@@ -239,20 +242,33 @@ func (i *installation) existing(t *testing.T) func() map[string]bool {
 	}
 }
 
-// killReplica kills the process of a ready pod.
-func (i *installation) killReplica(t *testing.T) {
+// pods returns the names of the replicas, which must all be ready.
+func (i *installation) pods(t *testing.T) []string {
 	t.Helper()
 	pods, err := i.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
-	if err != nil || len(readyPods(pods.Items)) != replicas {
+	if err != nil || len(pods.Items) != replicas || len(readyPods(pods.Items)) != replicas {
 		t.Fatalf("%d pods, %v", len(pods.Items), err)
 	}
-	pod := pods.Items[slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp == nil })]
+	var names []string
+	for _, pod := range pods.Items {
+		names = append(names, pod.Name)
+	}
+	return names
+}
+
+// killReplica kills the process of a pod, and waits until its next one is ready.
+func (i *installation) killReplica(t *testing.T, name string) {
+	t.Helper()
+	pod, err := i.client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	before := pod.Status.ContainerStatuses[0].RestartCount
-	if err := syscall.Kill(i.process(t, pod.Name), syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(i.process(t, name), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, "the replica was restarted", func() bool {
-		p, err := i.client.CoreV1().Pods(namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+		p, err := i.client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
 		return err == nil && p.Status.ContainerStatuses[0].RestartCount > before && len(readyPods([]corev1.Pod{*p})) == 1
 	})
 	i.rolledOut(t)
@@ -301,8 +317,8 @@ func TestInstallation(t *testing.T) {
 			i.rolledOut(t)
 		},
 		"kill": func(t *testing.T) {
-			for range replicas {
-				i.killReplica(t)
+			for _, pod := range i.pods(t) {
+				i.killReplica(t, pod)
 			}
 		},
 	} {
@@ -310,7 +326,10 @@ func TestInstallation(t *testing.T) {
 			l := startLoad(t, i.config(t, i.pass, "hub", ""))
 			disturb(t)
 			l.stop(t, i.existing(t))
-			mustKubectl(t, "", "-n", workNamespace, "delete", "configmaps", "--all")
+			if err := i.client.CoreV1().ConfigMaps(workNamespace).DeleteCollection(t.Context(), metav1.DeleteOptions{},
+				metav1.ListOptions{}); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 	t.Run("revocation", i.testRevocation)
@@ -350,8 +369,8 @@ func (i *installation) testRevocation(t *testing.T) {
 		waittest.Until(t, "the pass is refused at "+replica, func() bool {
 			return i.status(t, kubeconfig, "hub", replica, path) == http.StatusUnauthorized
 		})
+		t.Logf("%s refuses a revoked pass after %v", replica, time.Since(start).Round(10*time.Millisecond))
 	}
-	t.Logf("every replica refuses a revoked pass after %v", time.Since(start).Round(10*time.Millisecond))
 }
 
 // testRemoval fails if an upgrade restarts nothing, or if helm uninstall deletes the gateway's objects.
@@ -404,7 +423,7 @@ func (i *installation) testAgents(t *testing.T) {
 		})
 	}
 	killed := time.Now()
-	i.killReplica(t)
+	i.killReplica(t, i.pods(t)[0])
 	restarted := time.Now()
 	for _, replica := range i.service.endpoints() {
 		waittest.Until(t, "the private cluster answers again through "+replica, func() bool {
