@@ -2,6 +2,8 @@ module github.com/clusterpass/clusterpass
 
 go 1.26.0
 
+toolchain go1.26.4
+
 require (
 	filippo.io/age v1.3.2
 	github.com/aws/aws-lambda-go v1.55.1

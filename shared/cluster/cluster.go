@@ -310,8 +310,8 @@ func Validate(c *v1alpha1.Cluster, data []byte, plugin kubeconfig.Plugin, now ti
 	switch c.Mode() {
 	case v1alpha1.Impersonate, v1alpha1.Direct:
 		if kc.Credential.Empty() {
-			return nil, fmt.Errorf("identity %s needs a credential, and its kubeconfig has none; if make up registered it with "+
-				"a credential plugin, start make up with that KUBECONFIG again", c.Mode())
+			return nil, fmt.Errorf("identity %s needs a credential, and its kubeconfig has none; if the local gateway "+
+				"registered it with a credential plugin, start the gateway with that KUBECONFIG again", c.Mode())
 		}
 	case v1alpha1.Passthrough:
 	default:

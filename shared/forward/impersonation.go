@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -29,8 +30,18 @@ func impersonationRefused(resp *http.Response, c *Call) error {
 	name, groups := c.Member.Cluster.Name, impersonatedGroups(c.User)
 	return status.New(status.CannotImpersonate, name,
 		"cluster %q does not let the gateway impersonate user %q of the groups %s: %s; call it as a user of another group "+
-			"(--as, --as-group), or let its administrator run: clusterpass cluster join %s --context CONTEXT --replace %s",
-		name, c.User.Name, shownGroups(groups), st.Message, name, groupOptions(groups))
+			"(--as, --as-group)%s", name, c.User.Name, shownGroups(groups), st.Message, joinAdvice(name, groups))
+}
+
+// joinAdvice names the command that lets the gateway impersonate the groups. It never suggests to make the gateway's
+// account cluster-admin.
+func joinAdvice(cluster string, groups []string) string {
+	if slices.Contains(groups, access.Masters) {
+		return fmt.Sprintf("; the cluster was joined for other groups, and whoever may impersonate %s is cluster-admin",
+			access.Masters)
+	}
+	return fmt.Sprintf(", or let its administrator run: clusterpass cluster join %s --context CONTEXT --replace %s",
+		cluster, groupOptions(groups))
 }
 
 // shownGroups quotes the first groups. A caller of an identity provider may have hundreds.

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd"
@@ -44,8 +44,7 @@ type contexts struct {
 	lockDir    string // plugin.Options.LockDir
 	gateway    ownAddress
 
-	plugins    cluster.Plugins
-	pluginTurn sync.Mutex // people sign in to one cluster after the other
+	plugins cluster.Plugins
 }
 
 // candidate is a context to register. err is why it cannot be registered.
@@ -124,6 +123,9 @@ func (c *contexts) isOwn(one registration.Context) bool {
 	return cluster != nil && c.gateway.has(cluster)
 }
 
+// signInTime is how long the start waits for all credential plugins together. Plugins that wait for a person continue.
+const signInTime = 3 * time.Minute
+
 // register registers all contexts of the kubeconfig files at path. It returns each context's namespace by cluster, and
 // the cluster of the current context.
 func (c *contexts) register(ctx context.Context, path string) (
@@ -138,29 +140,36 @@ func (c *contexts) register(ctx context.Context, path string) (
 		_, _ = fmt.Fprintf(c.out, "  %s: not registered: this gateway itself\n", strings.Join(own, ", "))
 	}
 	for _, one := range candidates {
-		if one.plugin == nil || one.err != nil {
-			continue
+		if one.plugin != nil && one.err == nil {
+			// Requests use it if the cluster was registered with it before, even if it fails now.
+			c.plugins[one.cluster] = cluster.Plugin{Plugin: one.plugin, Kubeconfig: one.stored}
 		}
-		_, _ = fmt.Fprintf(c.out, "  %s: runs the credential plugin %q\n", one.Name, one.plugin.Name())
-		// Requests use it if the cluster was registered with it before, even if it fails now.
-		c.plugins[one.cluster] = cluster.Plugin{Plugin: one.plugin, Kubeconfig: one.stored}
 	}
 	results := make([]*registration.Result, len(candidates))
-	var direct, plugins errgroup.Group
+	var direct errgroup.Group
 	direct.SetLimit(8) // a cluster that does not respond delays no other
 	for i, one := range candidates {
-		group := &direct
-		if one.plugin != nil {
-			group = &plugins // these wait for people
-		}
-		if one.err == nil {
-			group.Go(func() error {
+		if one.plugin == nil && one.err == nil {
+			direct.Go(func() error {
 				results[i], one.err = c.registerOne(ctx, one)
 				return nil
 			})
 		}
 	}
-	_, _ = direct.Wait(), plugins.Wait() // errors are in candidates
+	signIn, cancel := context.WithTimeout(ctx, signInTime)
+	defer cancel()
+	for i, one := range candidates { // people sign in to one cluster after the other
+		switch {
+		case one.plugin == nil || one.err != nil:
+		case signIn.Err() != nil:
+			one.err = fmt.Errorf("its credential plugin %q did not run, because the others lasted %v; sign in, and start the "+
+				"gateway again", one.plugin.Name(), signInTime)
+		default:
+			_, _ = fmt.Fprintf(c.out, "  %s: runs the credential plugin %q\n", one.Name, one.plugin.Name())
+			results[i], one.err = c.registerOne(signIn, one)
+		}
+	}
+	_ = direct.Wait() // errors are in candidates
 	namespaces = map[string]string{}
 	for i, one := range candidates {
 		if one.err != nil {
@@ -191,8 +200,6 @@ func (c *contexts) registerOne(ctx context.Context, one *candidate) (*registrati
 
 // runPlugin runs the plugin before the registration, whose deadline is too short for a person.
 func (c *contexts) runPlugin(ctx context.Context, p *plugin.Plugin) error {
-	c.pluginTurn.Lock()
-	defer c.pluginTurn.Unlock()
 	switch _, err := p.Credential(ctx); {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("its credential plugin %q still runs; sign in, and start the gateway again", p.Name())
@@ -244,6 +251,6 @@ func (c *contexts) offer() bool {
 			_, _ = fmt.Fprintf(c.out, "  %s\n", one.Name)
 		}
 	}
-	_, _ = fmt.Fprintf(c.out, "To register them, stop the gateway and start it with:\n\n  KUBECONFIG=%s make up\n", path)
+	_, _ = fmt.Fprintf(c.out, "To register them, stop the gateway, and start it again after:\n\n  export KUBECONFIG=%q\n", path)
 	return true
 }

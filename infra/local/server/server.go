@@ -172,8 +172,8 @@ func printNextCommand(out io.Writer, url, kubeconfig string, clusters registered
 		_, _ = io.WriteString(out, "It has no clusters yet.\n\n")
 		return
 	case cluster == "":
-		_, _ = io.WriteString(out, "It has no clusters yet. Stop it and start it with the contexts of a kubeconfig:\n\n"+
-			"  KUBECONFIG=~/.kube/config make up\n\n")
+		_, _ = io.WriteString(out, "It has no clusters yet. To register the contexts of a kubeconfig, stop it, and start it "+
+			"again after:\n\n  export KUBECONFIG=~/.kube/config\n\n")
 		return
 	}
 	_, _ = fmt.Fprintf(out, "Your kubeconfig is %s, with a context for each cluster and fleet for all. Next:\n\n"+

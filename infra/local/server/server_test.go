@@ -105,13 +105,13 @@ func TestContextsAreOffered(t *testing.T) {
 		"  lab: would not be registered: contexts Lab, lab would all be cluster \"lab\"",
 		"  old: would not be registered: kubeconfig: users[old].user.auth-provider: \"gcp\" is not supported",
 		"  insecure: would not be registered: kubeconfig: clusters[insecure].cluster.insecure-skip-tls-verify: not allowed",
-		"\n  KUBECONFIG=" + path + " make up\n", "It has no clusters yet.\n",
+		fmt.Sprintf("\n  export KUBECONFIG=%q\n", path), "It has no clusters yet.\n",
 	} {
 		if !strings.Contains(printed, want) {
 			t.Errorf("%q is missing in:\n%s", want, printed)
 		}
 	}
-	if strings.Contains(printed, "sesame") || strings.Contains(printed, "Stop it and start it") {
+	if strings.Contains(printed, "sesame") || strings.Contains(printed, "stop it, and start") {
 		t.Error(printed)
 	}
 }

@@ -119,7 +119,7 @@ func TestJoinForSomeGroups(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	root := "https://" + e2e.HostOf(t, k.Kubeconfig)
 	const why = ` of the groups ["system:masters"]: `
-	const do = ` run: clusterpass cluster join narrow --context CONTEXT --replace --group system:masters, `
+	const do = `call it as a user of another group (--as, --as-group); the cluster was joined for other groups, `
 	for _, server := range []string{root + "/clusters/narrow", root + "/bridge/clusters/narrow"} {
 		k.Server = server
 		r := k.Run(t, "get", "configmaps", "-n", "default") // begins with discovery

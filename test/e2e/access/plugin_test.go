@@ -178,7 +178,7 @@ func TestCredentialPlugins(t *testing.T) {
 	stop()
 	stop = start("")
 	e2e.WantText(t, as("by-token").Run(t, "auth", "whoami").Stderr,
-		"if make up registered it with a credential plugin, start make up with that KUBECONFIG again")
+		"registered it with a credential plugin, start the gateway with that KUBECONFIG again")
 }
 
 // wantNoMarker searches the data, the audit log and the kubeconfig of a gateway.
