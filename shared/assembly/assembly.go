@@ -67,7 +67,7 @@ type Parts struct {
 
 // maxRevisionAge is how long one read of the revision validates what a process has read of a remote store. It is less
 // than each age that the caches allow.
-const maxRevisionAge = 2500 * time.Millisecond
+const maxRevisionAge = 2250 * time.Millisecond
 
 // Open opens the stores of env, also those of others. The log goes to logTo as JSON, and to standard error if logTo is
 // nil.
