@@ -191,7 +191,7 @@ func (v *Verifier) AuthenticateAgent(ctx context.Context, cluster string, p Agen
 			return nil, invalidProof(err)
 		}
 	}
-	v.setChecks(a, c.Expiry.Time(), keyIDOf(p.Token))
+	v.setChecks(a, c.Expiry.Time(), c.keyID)
 	if err := a.Recheck(ctx); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/identity"
 )
 
 // A key rotation must not end passes, unless it discards the earlier keys.
@@ -70,6 +71,36 @@ func TestKeys(t *testing.T) {
 	o.clock.Step(keysFresh)
 	if n := keys(); n != 2 {
 		t.Errorf("%d keys, want the last two", n)
+	}
+}
+
+// After the theft of a key, a stream that its thief has opened must end.
+func TestDiscardedKeyFailsRecheck(t *testing.T) {
+	o := newTestGateway(t)
+	users := map[string]*identity.User{}
+	for form, change := range forms {
+		u, err := o.authenticate(o.issue(form, change))
+		if err != nil {
+			t.Fatal(err)
+		}
+		users[form] = u
+	}
+	if err := o.RotateKey(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	o.clock.Step(keysFresh)
+	for form, u := range users {
+		if err := u.Recheck(t.Context()); err != nil {
+			t.Errorf("%s, after a rotation that keeps the key: %v", form, err)
+		}
+	}
+	if err := o.RotateKey(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	o.clock.Step(keysFresh)
+	o.wantRefused(nil, users["token"].Recheck(t.Context()), "a key that the gateway does not have")
+	if err := users["certificate"].Recheck(t.Context()); err != nil {
+		t.Errorf("a certificate, which this key has not signed: %v", err)
 	}
 }
 

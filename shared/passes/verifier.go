@@ -154,10 +154,21 @@ func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*identi
 	if err != nil {
 		return nil, err
 	}
-	return v.user(ctx, name, c.ID, c.Expiry.Time())
+	u, err := v.user(ctx, name, c.ID, c.Expiry.Time())
+	if err != nil {
+		return nil, err
+	}
+	recheckPass := u.Recheck
+	u.Recheck = func(ctx context.Context) error {
+		if _, err := v.key(ctx, passToken, c.keyID); err != nil {
+			return err
+		}
+		return recheckPass(ctx)
+	}
+	return u, nil
 }
 
-func (v *Verifier) verifyPass(ctx context.Context, token string) (*jwt.Claims, string, error) {
+func (v *Verifier) verifyPass(ctx context.Context, token string) (*verifiedClaims, string, error) {
 	var own claims
 	registered, err := v.verifySigned(ctx, passToken, token, v.cfg.URL, &own)
 	switch {
@@ -171,11 +182,17 @@ func (v *Verifier) verifyPass(ctx context.Context, token string) (*jwt.Claims, s
 	return registered, own.Pass, nil
 }
 
+// verifiedClaims are the registered claims of a token whose signature was verified.
+type verifiedClaims struct {
+	jwt.Claims
+	keyID string // of the key that verified it
+}
+
 // verifySigned verifies a token, returns its registered claims, and decodes its private claims to privateClaims. The
 // error wraps jwt.ErrExpired only if the signature, the issuer and the audience are valid.
 func (v *Verifier) verifySigned(
 	ctx context.Context, k kind, token, audience string, privateClaims any,
-) (*jwt.Claims, error) {
+) (*verifiedClaims, error) {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
 		return nil, refusal(err, "the %s is invalid", k.description)
@@ -200,15 +217,7 @@ func (v *Verifier) verifySigned(
 	case err != nil || registered.Expiry == nil || registered.ID == "":
 		return nil, refusal(err, "the %s is invalid", k.description)
 	}
-	return &registered, nil
-}
-
-func keyIDOf(token string) string {
-	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
-	if err != nil {
-		return ""
-	}
-	return t.Headers[0].KeyID
+	return &verifiedClaims{registered, key.KeyID}, nil
 }
 
 // key returns the public key with that id from the sets of kind k. If no cached set has it, the store is read again.
