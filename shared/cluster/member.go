@@ -129,6 +129,10 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	}
 }
 
+// IsSameCluster reports whether both are versions of one registration. A cluster that was removed and added again under
+// its name is another one, since it may be another member.
+func (m *Member) IsSameCluster(other *Member) bool { return m.record.created == other.record.created }
+
 func (m *Member) hasVersions(revision uint64, secretVersion string) bool {
 	return m.record.revision == revision && m.secretVersion == secretVersion
 }

@@ -72,16 +72,20 @@ func (g *Gateway) forwardStream(w *recorder, r *http.Request, c *call) error {
 }
 
 func (g *Gateway) recheckStream(r *http.Request, c *call) (_ *http.Request, stop func()) {
-	mode, attrs := c.forwarded.Member.Cluster.Mode(), access.Cluster(c.request.Route.Cluster, r.Method, r.Header)
-	return g.recheck(r, c, func(ctx context.Context) error { return g.checkStream(ctx, c, mode, attrs) })
+	member, attrs := c.forwarded.Member, access.Cluster(c.request.Route.Cluster, r.Method, r.Header)
+	return g.recheck(r, c, func(ctx context.Context) error { return g.checkStream(ctx, c, member, attrs) })
 }
 
-// checkStream returns an error if an open stream must end. mode is the cluster's identity mode when the stream began.
-func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identity, attrs access.Attributes) error {
-	name := c.request.Route.Cluster
+// checkStream returns an error if an open stream must end. before is the member to which the stream was opened.
+func (g *Gateway) checkStream(ctx context.Context, c *call, before *cluster.Member, attrs access.Attributes) error {
+	name, mode := c.request.Route.Cluster, before.Cluster.Mode()
 	m, err := g.cfg.Members.Get(ctx, name)
 	if err != nil {
 		return err
+	}
+	if !m.IsSameCluster(before) {
+		return status.New(status.UnknownCluster, name,
+			"the stream was ended: cluster %q was removed, and another one was added under its name; call again", name)
 	}
 	if now := m.Cluster.Mode(); now != mode {
 		return status.New(status.Forbidden, name,

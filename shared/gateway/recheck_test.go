@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,54 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/route"
 )
+
+// A stream to a cluster that was replaced would give its caller a member on which the gateway no longer decides. A
+// stream must not end with each probe, which may write the cluster's status.
+func TestStreamEndsWhenItsClusterIsReplaced(t *testing.T) {
+	const name = "member1"
+	for change, tt := range map[string]struct {
+		edit func(*clustertest.Installation)
+		want string // part of the error; "" for none
+	}{
+		"nothing": {func(*clustertest.Installation) {}, ""},
+		"status": {func(i *clustertest.Installation) {
+			i.EditCluster(name, func(c *v1alpha1.Cluster) { c.Status.KubernetesVersion = "v1.36.0" })
+		}, ""},
+		"identity": {func(i *clustertest.Installation) {
+			i.EditCluster(name, func(c *v1alpha1.Cluster) { c.Spec.Identity = v1alpha1.Passthrough })
+		}, "the identity mode of cluster \"member1\" changed"},
+		"replacement": {func(i *clustertest.Installation) {
+			i.Delete(v1alpha1.Prefix + name)
+			i.AddCluster(name, nil) // the secret is still there
+		}, "another one was added under its name"},
+		"removal": {func(i *clustertest.Installation) { i.Delete(v1alpha1.Prefix + name) }, "no cluster \"member1\""},
+	} {
+		t.Run(change, func(t *testing.T) {
+			i := clustertest.NewInstallation(t)
+			i.Grant("dev", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}`)
+			i.AddCluster(name, clustertest.Kubeconfig("https://192.0.2.1", i.CA.PEM(), `{"token":"t"}`))
+			members := cluster.NewMembers(cluster.Config{Objects: i.Objects, Secrets: i.Secrets})
+			defer members.Close()
+			g := New(Config{Members: members, Access: access.NewAuthorizer(access.Config{Store: i.Objects})})
+			member, err := members.Get(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.edit(i)
+			c := &call{
+				user:    &identity.User{Name: "ann", Groups: []string{"dev"}},
+				request: route.Request{Route: route.Route{Cluster: name}},
+			}
+			err = g.checkStream(t.Context(), c, member, access.Cluster(name, http.MethodGet, nil))
+			switch {
+			case tt.want == "" && err != nil:
+				t.Errorf("the stream ends: %v", err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
 
 // BenchmarkRecheck measures one check of an open stream, with the caches of a gateway on AWS. The bridge makes one for
 // each stream at each interval.
@@ -48,13 +97,17 @@ func BenchmarkRecheck(b *testing.B) {
 	members := cluster.NewMembers(cluster.Config{Objects: i.Objects, Secrets: i.Secrets, Freshness: cluster.Remote})
 	defer members.Close()
 	g := New(Config{Members: members, Access: access.NewAuthorizer(access.Config{Store: i.Objects})})
+	member, err := members.Get(b.Context(), "member1")
+	if err != nil {
+		b.Fatal(err)
+	}
 	for name, user := range map[string]*identity.User{"pass": withPass, "certificate": withCertificate} {
 		b.Run(name, func(b *testing.B) {
 			c := &call{user: user, request: route.Request{Route: route.Route{Cluster: "member1"}}}
 			attrs := access.Cluster("member1", http.MethodGet, nil)
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := g.checkStream(b.Context(), c, v1alpha1.Impersonate, attrs); err != nil {
+				if err := g.checkStream(b.Context(), c, member, attrs); err != nil {
 					b.Fatal(err)
 				}
 			}
