@@ -16,16 +16,16 @@ import (
 
 // Stream is an open request without a known end, such as a watch. Its methods are safe for concurrent use.
 type Stream struct {
-	registry   *Registry
-	info       Info
-	ctx        context.Context
-	cancel     context.CancelCauseFunc
-	detach     func() bool // keeps the end of the request's context from ending the stream
-	started    time.Time
-	session    *time.Timer
-	idle       *time.Timer
-	lastActive atomic.Int64       // time of the last data, in ns after the start of the stream
-	in, out    prometheus.Counter // bytes from and to the client
+	registry     *Registry
+	info         Info
+	ctx          context.Context
+	cancel       context.CancelCauseFunc
+	detach       func() bool // stops the callback that ends the stream when the request's context ends
+	started      time.Time
+	sessionTimer *time.Timer
+	idleTimer    *time.Timer
+	lastActive   atomic.Int64       // time of the last data, in ns after the start of the stream
+	in, out      prometheus.Counter // bytes from and to the client
 
 	mu     sync.Mutex
 	ended  *status.Error           // first reason for which the stream was ended; nil if there was none
@@ -33,6 +33,7 @@ type Stream struct {
 	// setWriteDeadline sets the client's write deadline. It is nil before startWriteDeadlines, after a hijack and after
 	// Close.
 	setWriteDeadline func(time.Time) error
+	lastDeadline     time.Time // latest write deadline of a stream that is ending; zero before the end
 	closed           bool
 }
 
@@ -53,10 +54,10 @@ func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d := r.cfg.SessionTimeout; d > 0 {
-		s.session = time.AfterFunc(d, func() { s.End(errTooLong) })
+		s.sessionTimer = time.AfterFunc(d, func() { s.End(errTooLong) })
 	}
 	if d := r.cfg.IdleTimeout; d > 0 {
-		s.idle = time.AfterFunc(d, s.checkIdle)
+		s.idleTimer = time.AfterFunc(d, s.checkIdle)
 	}
 	return s
 }
@@ -66,7 +67,7 @@ func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 // that the response looks complete.
 func (s *Stream) Context() context.Context { return s.ctx }
 
-// finishTime is the maximum duration of an orderly end. After it, Context is cancelled.
+// finishTime is the maximum duration of an orderly end. After it, Context is cancelled and writes fail.
 const finishTime = 5 * time.Second
 
 // End calls the function that onEnd set, and cancels Context after finishTime. Without such a function, End cancels
@@ -78,6 +79,9 @@ func (s *Stream) End(why *status.Error) {
 		return
 	}
 	s.ended = why
+	if s.setWriteDeadline != nil {
+		s.extendDeadlineLocked(s.setWriteDeadline) // a write in progress must not delay the end
+	}
 	finish := s.finish
 	s.mu.Unlock()
 	if finish == nil {
@@ -114,7 +118,7 @@ func (s *Stream) Close(err error) error {
 	s.mu.Unlock()
 	s.detach()
 	s.cancel(context.Canceled)
-	for _, t := range []*time.Timer{s.session, s.idle} {
+	for _, t := range []*time.Timer{s.sessionTimer, s.idleTimer} {
 		if t != nil {
 			t.Stop()
 		}
@@ -135,8 +139,8 @@ func (s *Stream) Close(err error) error {
 	return err
 }
 
-// startWriteDeadlines sets the first write deadline. It shortens the deadline when the stream ends: an unread response
-// must not delay the end.
+// startWriteDeadlines sets the first write deadline. Until a hijack, it shortens the deadline when the stream ends: an
+// unread response must not delay the end.
 func (s *Stream) startWriteDeadlines(set func(time.Time) error) {
 	s.mu.Lock()
 	s.setWriteDeadline = set
@@ -162,17 +166,17 @@ func (s *Stream) checkIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
-		s.idle.Reset(left)
+		s.idleTimer.Reset(left)
 	}
 }
 
-type finished struct{ why *status.Error }
+type finishedError struct{ why *status.Error }
 
-func (f finished) Error() string { return f.why.Error() }
+func (f finishedError) Error() string { return f.why.Error() }
 
-func (f finished) Unwrap() error { return f.why }
+func (f finishedError) Unwrap() error { return f.why }
 
-func (finished) Is(target error) bool { return target == forward.ErrFinished }
+func (finishedError) Is(target error) bool { return target == forward.ErrFinished }
 
 func (s *Stream) extendDeadline(set func(time.Time) error) {
 	s.mu.Lock()
@@ -180,15 +184,24 @@ func (s *Stream) extendDeadline(set func(time.Time) error) {
 	s.extendDeadlineLocked(set)
 }
 
-// extendDeadlineLocked sets a write deadline: StallTimeout, or at most finishTime if the stream is ending. s.mu must be
-// locked.
+// extendDeadlineLocked sets a write deadline after StallTimeout, but at most finishTime after the end of the stream has
+// begun. s.mu must be locked.
 func (s *Stream) extendDeadlineLocked(set func(time.Time) error) {
-	d := s.registry.cfg.StallTimeout
-	if (s.ended != nil || s.ctx.Err() != nil) && (d == 0 || d > finishTime) {
-		d = finishTime
+	now := time.Now()
+	var deadline time.Time
+	if d := s.registry.cfg.StallTimeout; d > 0 {
+		deadline = now.Add(d)
 	}
-	if d > 0 {
-		_ = set(time.Now().Add(d)) // an error means that the connection is closed, so that the next write fails
+	if s.ended != nil || s.ctx.Err() != nil {
+		if s.lastDeadline.IsZero() {
+			s.lastDeadline = now.Add(finishTime)
+		}
+		if deadline.IsZero() || deadline.After(s.lastDeadline) {
+			deadline = s.lastDeadline
+		}
+	}
+	if !deadline.IsZero() {
+		_ = set(deadline) // an error means that the connection is closed, so that the next write fails
 	}
 }
 
@@ -217,7 +230,8 @@ func (s *Stream) countWritten(n int, isActivity bool, err error) {
 		if s.ended == nil {
 			s.ended = errStalled
 		}
+		why := s.ended
 		s.mu.Unlock()
-		s.cancel(errStalled)
+		s.cancel(why)
 	}
 }

@@ -210,6 +210,58 @@ func TestStallInAFlush(t *testing.T) {
 	}
 }
 
+// pipeWriter is the connection of a client that reads only what the test reads from the other end of the pipe.
+type pipeWriter struct {
+	http.ResponseWriter
+	net.Conn
+}
+
+func (w pipeWriter) Write(p []byte) (int, error) { return w.Conn.Write(p) }
+
+// TestBlockedWatchEndsInTime: a client that stops reading must not delay the shutdown of the bridge by more than
+// finishTime, even if it reads on for a moment.
+func TestBlockedWatchEndsInTime(t *testing.T) {
+	for name, readsAfter := range map[string]time.Duration{
+		"in the middle of an event": 0, "in the next piece of the event": finishTime - time.Second,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := open(t, Config{StallTimeout: time.Minute}, Watch)
+				near, client := net.Pipe()
+				defer func() { _, _ = near.Close(), client.Close() }()
+				w := s.ResponseWriter(pipeWriter{httptest.NewRecorder(), near})
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusOK)
+				var result error
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					for result == nil {
+						_, result = io.WriteString(w, "{")
+					}
+				}()
+				synctest.Wait()
+				began := time.Now()
+				s.End(errTooLong)
+				if readsAfter > 0 {
+					time.Sleep(readsAfter)
+					_, _ = io.ReadFull(client, make([]byte, 1))
+				}
+				<-done
+				if took := time.Since(began); took != finishTime || !errors.Is(result, os.ErrDeadlineExceeded) {
+					t.Errorf("the last write returned %v after %s", result, took)
+				}
+				if cause := context.Cause(s.Context()); !errors.Is(cause, errTooLong) {
+					t.Errorf("the context ended for %v", cause)
+				}
+				if err := s.Close(result); !errors.Is(err, errTooLong) {
+					t.Errorf("the stream ended for %v", err)
+				}
+			})
+		})
+	}
+}
+
 // TestFarewell: the close frame follows the current frame, and nothing follows the close frame. A second one, after the
 // member's own, would violate RFC 6455, section 5.5.1.
 func TestFarewell(t *testing.T) {

@@ -96,7 +96,7 @@ func (w *writer) finish(why *status.Error) {
 
 func (w *writer) stop() {
 	w.done = true
-	w.s.cancel(finished{w.ending})
+	w.s.cancel(finishedError{w.ending})
 }
 
 // ForWebSocket returns a writer for a handler that upgrades the connection to a websocket itself. w must be a result of
