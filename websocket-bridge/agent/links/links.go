@@ -217,6 +217,9 @@ var errUnauthorized = errors.New("the credential is refused")
 
 var errNoCredential = errors.New("no credential")
 
+var errNoBridge = errors.New("open a tunnel: the response has no header " + agentserver.ReplicaHeader +
+	"; check that the gateway's URL leads to the bridge")
+
 func (k *Keeper) authenticate(ctx context.Context) (http.Header, error) {
 	c, err := k.cfg.Credential(ctx)
 	if err != nil {
@@ -257,12 +260,16 @@ func (k *Keeper) dial(ctx context.Context) error {
 		k.attempts.WithLabelValues(result).Inc()
 		return err
 	}
+	replica := resp.Header.Get(agentserver.ReplicaHeader)
+	if replica == "" {
+		k.attempts.WithLabelValues("failed").Inc()
+		return errors.Join(errNoBridge, ws.Close())
+	}
 	k.attempts.WithLabelValues("connected").Inc()
 	session, err := mux.Accepter(ws)
 	if err != nil {
 		return errors.Join(err, ws.Close())
 	}
-	replica := resp.Header.Get(agentserver.ReplicaHeader)
 	n, _ := strconv.Atoi(resp.Header.Get(agentserver.ReplicasHeader))
 	l := &link{session: session}
 	k.mu.Lock()
@@ -303,7 +310,7 @@ func (k *Keeper) serve(replica string, l *link) {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case r.Method == http.MethodPut && r.URL.Path == agentserver.AnnouncementPath:
-				k.receiveAnnouncement(w, r, l)
+				k.receiveAnnouncement(w, r, replica, l)
 			case r.Method == http.MethodGet && r.URL.Path == agentserver.CredentialPath:
 				k.sendCredential(w, r)
 			default:
@@ -339,7 +346,7 @@ func (k *Keeper) sendCredential(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, text)
 }
 
-func (k *Keeper) receiveAnnouncement(w http.ResponseWriter, r *http.Request, l *link) {
+func (k *Keeper) receiveAnnouncement(w http.ResponseWriter, r *http.Request, replica string, l *link) {
 	var a agentserver.Announcement
 	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<10)).Decode(&a); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
@@ -348,7 +355,8 @@ func (k *Keeper) receiveAnnouncement(w http.ResponseWriter, r *http.Request, l *
 	k.mu.Lock()
 	k.replicas, l.draining = min(max(1, a.Replicas), maxReplicas), a.Draining
 	k.mu.Unlock()
-	k.cfg.Log.Info("a replica of the bridge has sent an announcement", "replicas", a.Replicas, "draining", a.Draining)
+	k.cfg.Log.Info("a replica of the bridge has sent an announcement", "replica", replica, "replicas", a.Replicas,
+		"draining", a.Draining)
 	w.WriteHeader(http.StatusNoContent)
 	k.notify()
 }
