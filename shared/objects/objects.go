@@ -73,7 +73,8 @@ type Log interface {
 	Revision(ctx context.Context) (uint64, error)
 	// Changes returns the writes whose revision is greater than fromRev and at most lastRev, in order. lastRev is at least
 	// the revision of every write that was completed before the call. Changes returns ErrCompacted if there are more than
-	// limit writes, or for the reasons of Watch. If limit is 0, it may return ErrCompacted even if there was no write.
+	// limit writes, or if Watch would return it for fromRev. If limit is 0, Changes may return ErrCompacted even if there
+	// was no write.
 	Changes(ctx context.Context, fromRev uint64, limit int) (changes []Event, lastRev uint64, err error)
 	// Watch calls onEvent, in order of revision, for every write whose revision is greater than fromRev and whose key
 	// starts with prefix. An empty prefix means all objects. Watch calls onProgress, unless nil, after events and every
@@ -88,9 +89,9 @@ type Log interface {
 	) error
 }
 
-// Store stores objects. When ctx ends, reads stop at once, but a call may still wait for a write that has begun. Errors
-// wrap one of the package's errors or context.Canceled; Watch may return others. A write that fails with ErrUnavailable
-// or context.Canceled may have succeeded.
+// Store stores objects. When ctx ends, reads return at once. A write that has begun may still complete before its call
+// returns. Errors wrap one of the package's errors or context.Canceled; Watch may return others. A write that fails
+// with ErrUnavailable or context.Canceled may have succeeded.
 type Store interface {
 	Getter
 	Lister
@@ -101,6 +102,7 @@ type Store interface {
 	// ErrNotFound if there is none.
 	Update(ctx context.Context, key string, value []byte, rev uint64) (Object, error)
 	// Delete deletes the object, with the condition and errors of Update. It returns the deleted object. Its Revision is
-	// at least that of the deletion. In a hub cluster it may be greater, since the API server does not return it.
+	// at least that of the deletion. In a hub cluster Revision may be greater, since the API server does not return the
+	// revision of a deletion.
 	Delete(ctx context.Context, key string, rev uint64) (Object, error)
 }

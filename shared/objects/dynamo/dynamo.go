@@ -38,7 +38,7 @@ type Config struct {
 	AWS aws.Config
 	// Table is the name of the table.
 	Table string
-	// History is how long the log keeps an entry at least. 0 means 24 h. DynamoDB may remove it days later.
+	// History is the minimum time that the log keeps an entry. 0 means 24 h. DynamoDB may remove it days later.
 	History time.Duration
 	// MinPoll and MaxPoll limit the pause of a watch between two reads of the revision. The pause grows while there are no
 	// writes, and a write of this Store ends it. Watches of one Store share a read that is at most half a pause old.
@@ -228,13 +228,14 @@ func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, m
 	return found, nil
 }
 
-// maxMissedWrites is the number of newest writes that List checks, because a query may have missed them. A query misses
-// only unfinished transactions. There are few of these, because each changes the revision item.
+// maxMissedWrites is the number of newest writes that List checks. A query may miss a write whose transaction DynamoDB
+// is still applying. GetItem may already return its revision. There are few such writes, because each transaction
+// changes the revision item.
 const maxMissedWrites = 4
 
 // newestEvents returns, by key, the events of the last maxMissedWrites writes up to revision lastRev. Of several writes
-// to one object, it returns the last. It uses BatchGetItem, which sees every completed transaction. It skips entries
-// that DynamoDB has removed: no query misses such old writes.
+// to one object, it returns the last. It uses BatchGetItem, whose reads of single items see each write whose revision
+// GetItem has returned. It skips entries that DynamoDB has removed: no query misses such old writes.
 func (s *Store) newestEvents(ctx context.Context, lastRev uint64) (map[string]objects.Event, error) {
 	var keys []item
 	for rev := lastRev; rev > 0 && lastRev-rev < maxMissedWrites; rev-- {

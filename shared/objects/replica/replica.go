@@ -1,8 +1,8 @@
 // Package replica serves reads of an object store from memory. One read of the store's revision validates the memory.
 // If the revision has changed, the Replica applies the changes from the store's log.
 //
-//   - Results may be [Config.MaxAge] old. [Replica.AsOf] returns a time. Results include all writes that were completed
-//     by then.
+//   - Results may be [Config.MaxAge] old. Results include all writes that were completed at the time that
+//     [Replica.AsOf] returns.
 //   - If the validation fails, the read fails. Package cache serves stale values during an outage.
 //   - The memory contains at most maxObjects objects and, in addition, at most maxLists lists of any size.
 package replica
@@ -27,8 +27,9 @@ const (
 	// timeout is the deadline of one validation. If a validation lasts longer, AsOf starts another, because AWS Lambda has
 	// probably frozen the process meanwhile.
 	timeout = 5 * time.Second
-	// settleTime is how long the Replica caches no result after it first read a new revision. Until the
-	// write returns, the store may have its revision already, but still return the old object.
+	// settleTime is a pause in caching: after a validation finds a new revision, the Replica caches no further results of
+	// reads. Entries that it has stay in use. While a write is in progress, the store may already return the new revision,
+	// but still the old object.
 	settleTime = 5 * time.Second
 	// maxChanges is the maximum number of writes that one validation applies. If there are more, the validation clears the
 	// memory.
@@ -53,14 +54,14 @@ type Config struct {
 type Replica struct {
 	cfg Config
 
-	mu       sync.Mutex
-	revision uint64
-	since    time.Time // start of the validation that first read this revision
-	purged   int       // how often the memory was cleared
-	asOf     time.Time // wall-clock time; the memory includes all writes that were completed by then
-	objects  *lru.Cache[string, record]
-	lists    map[string]objects.Page // by prefix; lists without a limit
-	running  *validation             // the newest validation while it runs, or nil
+	mu         sync.Mutex
+	revision   uint64
+	since      time.Time // start of the validation that first read this revision
+	purgeCount int       // how often the memory was cleared
+	asOf       time.Time // wall-clock time; the memory includes all writes that were completed by then
+	objects    *lru.Cache[string, record]
+	lists      map[string]objects.Page // by prefix; lists without a limit
+	running    *validation             // the newest validation while it runs, or nil
 }
 
 // record is an object, or the ErrNotFound of a missing one.
@@ -155,7 +156,7 @@ func (r *Replica) validate(ctx context.Context, f *validation) error {
 	if mustClear {
 		r.objects.Purge()
 		clear(r.lists)
-		r.purged++
+		r.purgeCount++
 	}
 	if isNewest && (mustClear || to != r.revision || r.since.After(r.now())) {
 		r.since = f.began
@@ -184,14 +185,14 @@ func (r *Replica) changes(ctx context.Context, base uint64, limit int) ([]object
 // state identifies the revision of the store that the memory reflects. It changes with every write that a validation
 // finds, when the memory is cleared, and when settleTime has passed.
 type state struct {
-	revision  uint64
-	purged    int
-	isSettled bool
+	revision   uint64
+	purgeCount int
+	isSettled  bool
 }
 
 // r.mu must be locked.
 func (r *Replica) state() state {
-	return state{r.revision, r.purged, r.now().Sub(r.since) >= settleTime}
+	return state{r.revision, r.purgeCount, r.now().Sub(r.since) >= settleTime}
 }
 
 // mayCache reports whether the result of a read may be cached. atStart is the state when the read began. r.mu must be
