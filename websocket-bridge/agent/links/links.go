@@ -1,8 +1,8 @@
 // Package links keeps a link, which is an agent's tunnel, to every replica of the bridge behind a load balancer.
 //
 // Invariants:
-//   - A lost link is dialled again within half a second, or after the current dial has ended. Each dial follows a
-//     random pause, so that agents that lost links together do not dial together.
+//   - A lost link is dialled again within half a second. If a dial is in progress, this time begins when that dial
+//     ends. Each dial follows a random pause, so that agents that lost links together do not dial together.
 //   - After failures, the pauses grow. Such a pause also ends when a link ends or a bridge sends an announcement.
 //   - A link to a draining replica does not count. The agent dials until it has as many other links as the bridge has
 //     replicas.
@@ -36,8 +36,8 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
-// An attempt to dial follows a random pause below jitter, unless it repeats a failed one. After failures the pause
-// doubles from firstPause to maxPause, and its second half is random.
+// A dial follows a random pause below jitter. After a failure, it follows a growing pause instead, unless a change ends
+// that pause. The growing pause doubles from firstPause to maxPause, and its second half is random.
 const (
 	jitter      = 500 * time.Millisecond
 	firstPause  = 500 * time.Millisecond
@@ -131,7 +131,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if k.hasAllLinks() {
 			pause = 0
-			k.wait(ctx, time.Hour) // until notify is called
+			k.wait(ctx, time.Hour) // until notify is called; after an hour the loop only checks again
 			continue
 		}
 		if pause == 0 {
@@ -161,7 +161,8 @@ func (k *Keeper) Run(ctx context.Context) {
 }
 
 // waitJitter blocks for a random time below jitter, or until ctx ends. Changes do not shorten it, because they reach
-// many agents at the same time. It discards their notification, since the next dial considers them.
+// many agents at the same time. It discards their notification, since Run reads the links and replicas again after the
+// next dial.
 func (k *Keeper) waitJitter(ctx context.Context) {
 	t := time.NewTimer(rand.N(jitter)) //nolint:gosec // jitter needs no secure randomness
 	defer t.Stop()
@@ -284,7 +285,7 @@ func (k *Keeper) dial(ctx context.Context) error {
 	return nil
 }
 
-// explain converts a response that refuses the websocket to an error.
+// explain returns the error for a response that refuses the websocket. Without a response, it returns err.
 func explain(resp *http.Response, err error) error {
 	if resp == nil {
 		return err
