@@ -2,10 +2,10 @@
 // parts of the gateway. docs/explanation/agent-credentials.md explains how agents' credentials are renewed and ended.
 //
 // Invariants:
-//   - An agent's credential is valid for one cluster, and never for a caller. Callers' credentials are never valid for
-//     agents.
-//   - Every Config.Recheck, the bridge checks each agent's credential, with objects that are at most passes.MaxAge old.
-//     It closes the tunnel if the credential is invalid or cannot be checked.
+//   - An agent's credential is valid for one cluster, and never for a caller, nor a caller's credential for agents.
+//   - Every Config.Recheck, the bridge checks each agent's credential. It closes the tunnel if the credential is
+//     invalid or cannot be checked. Enrolment and Cluster are at most passes.MaxAge old. Published keys may be older
+//     while they cannot be read.
 //   - An agent proves that it has the key to which its credential is bound.
 //   - If an agent uses a replaced credential, all credentials of the cluster's agents end. For exceptions, see
 //     passes.Verifier.AuthenticateAgent and passes.Issuer.RenewAgent.
@@ -105,7 +105,10 @@ func New(cfg Config) *Agents {
 			},
 			func() float64 { return float64(a.registry.size()) }),
 		prometheus.NewGaugeFunc(
-			prometheus.GaugeOpts{Name: "clusterpass_tunnel_streams", Help: "Connections to private clusters that are open."},
+			prometheus.GaugeOpts{
+				Name: "clusterpass_tunnel_streams",
+				Help: "Open connections to private clusters, including those that are being opened.",
+			},
 			func() float64 { return float64(a.registry.streams.Load()) }),
 		prometheus.NewGaugeFunc(
 			prometheus.GaugeOpts{
@@ -220,7 +223,7 @@ func (a *Agents) serveAgent(w http.ResponseWriter, r *http.Request) bool {
 	if !ok {
 		return false
 	}
-	err := setDeadlines(w, r, cluster)
+	err := limitRequest(w, r, cluster)
 	if err == nil {
 		err = a.serve(w, r, cluster, tail)
 	}
@@ -238,8 +241,8 @@ const (
 	bodyTimeout  = 5 * time.Second
 )
 
-// setDeadlines limits how long a client may occupy the connection. It refuses a request with a body: agents send none.
-func setDeadlines(w http.ResponseWriter, r *http.Request, cluster string) error {
+// limitRequest limits how long a client may occupy the connection. It refuses a request with a body: agents send none.
+func limitRequest(w http.ResponseWriter, r *http.Request, cluster string) error {
 	if r.ContentLength == 0 {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 		return nil
@@ -375,7 +378,8 @@ func (a *Agents) dial(ctx context.Context, target tunnel.Destination, mayHop boo
 	return conn, err
 }
 
-// hop connects through one of the peers, including this replica. Peers without an agent of the cluster fail at once.
+// hop connects through a tunnel port in Config.Peers, which include this replica's own. Peers without an agent of the
+// cluster fail at once.
 func (a *Agents) hop(ctx context.Context, target tunnel.Destination) (net.Conn, error) {
 	peers := a.cfg.Peers.addresses(ctx, a.cfg.Lookup)
 	conn, errs := race(ctx, len(peers), func(ctx context.Context, i int) (net.Conn, error) {
@@ -394,7 +398,7 @@ func (a *Agents) hop(ctx context.Context, target tunnel.Destination) (net.Conn, 
 		case errors.Is(herr, tunnel.ErrRefused) || errors.As(herr, &known) && known.Reason == status.Timeout:
 			err = herr
 		case herr != nil && !errors.Is(herr, tunnel.ErrNone) && errors.Is(err, tunnel.ErrNone):
-			err = herr // a peer that cannot be reached may have an agent
+			err = herr // not ErrNone: a peer that cannot be reached may have an agent
 		}
 	}
 	return nil, err
