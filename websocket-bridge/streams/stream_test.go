@@ -189,7 +189,7 @@ func TestUnknownEventsAreCut(t *testing.T) {
 	}
 }
 
-// stalledConn is the connection of a client that no longer reads. Its buffer has room, so only a flush fails.
+// stalledConn is the connection of a client that no longer reads. Its buffer is not full, so only a flush fails.
 type stalledConn struct{ http.ResponseWriter }
 
 func (stalledConn) SetWriteDeadline(time.Time) error { return nil }
@@ -219,7 +219,7 @@ type pipeWriter struct {
 func (w pipeWriter) Write(p []byte) (int, error) { return w.Conn.Write(p) }
 
 // TestBlockedWatchEndsInTime: a client that stops reading must not delay the shutdown of the bridge by more than
-// finishTime, even if it reads on for a moment.
+// finishTime.
 func TestBlockedWatchEndsInTime(t *testing.T) {
 	for name, readsAfter := range map[string]time.Duration{
 		"in the middle of an event": 0, "in the next piece of the event": finishTime - time.Second,

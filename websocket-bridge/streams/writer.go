@@ -27,19 +27,20 @@ type writer struct {
 	s  *Stream
 	rc *http.ResponseController
 
-	mu      sync.Mutex
-	events  boundary // ends of events, if it is a watch with a known content type; otherwise nil
-	writing bool
-	ending  *status.Error // reason to end after the current event; nil before finish
-	done    bool
+	mu        sync.Mutex
+	eventEnds boundary // finds the ends of events; nil unless it is a watch whose content type boundaryOf knows
+	writing   bool
+	ending    *status.Error // reason to end after the current event; nil before finish
+	done      bool
 }
 
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *writer) WriteHeader(code int) {
 	if code == http.StatusOK && w.s.info.Kind == Watch {
-		// If events cannot be separated, End finds no function and cuts the response, so that it does not look complete.
-		if w.events = boundaryOf(w.Header().Get("Content-Type")); w.events != nil {
+		// If events cannot be separated, no onEnd function is set. End then cuts the response, so that it does not look
+		// complete.
+		if w.eventEnds = boundaryOf(w.Header().Get("Content-Type")); w.eventEnds != nil {
 			w.s.onEnd(w.finish)
 		}
 	}
@@ -47,15 +48,15 @@ func (w *writer) WriteHeader(code int) {
 	w.ResponseWriter.WriteHeader(code)
 }
 
-// Write returns forward.ErrFinished for a watch that is ending, after the rest of the current event.
+// Write completes the current event of a watch that is ending, and then returns forward.ErrFinished.
 func (w *writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	if w.done {
 		w.mu.Unlock()
 		return 0, forward.ErrFinished
 	}
-	if w.events != nil {
-		if end := w.events.next(p); w.ending != nil && end >= 0 {
+	if w.eventEnds != nil {
+		if end := w.eventEnds.next(p); w.ending != nil && end >= 0 {
 			p, w.done = p[:end], true
 		}
 	}
@@ -69,14 +70,15 @@ func (w *writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.writing = false
-	if err == nil && w.ending != nil && (w.done || w.events.isBetweenEvents()) {
+	if err == nil && w.ending != nil && (w.done || w.eventEnds.isBetweenEvents()) {
 		w.stop()
 		err = forward.ErrFinished
 	}
 	return n, err
 }
 
-// FlushError counts a stalled client, as Write does. The end of a piece may wait in net/http's buffer until the flush.
+// FlushError flushes the response. A timeout ends the stream, as in Write. net/http may have buffered the last bytes of
+// a Write until this flush.
 func (w *writer) FlushError() error {
 	w.s.extendDeadline(w.rc.SetWriteDeadline)
 	err := w.rc.Flush()
@@ -89,7 +91,7 @@ func (w *writer) finish(why *status.Error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ending = why
-	if !w.writing && w.events.isBetweenEvents() {
+	if !w.writing && w.eventEnds.isBetweenEvents() {
 		w.stop()
 	}
 }
