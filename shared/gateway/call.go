@@ -22,13 +22,13 @@ type call struct {
 	release    func()         // releases the caller's slot; never nil, and safe to call twice
 	unverified UnverifiedCall // slots of a caller whom only the member can identify; nil for others, or without a limit
 
-	forwarded      forward.Call
-	audit          *audit.Request // nil without an audit log
-	responseHeader http.Header
-	err            *status.Error
-	ended          *status.Error // why the gateway ended a stream
-	reached        string        // comma-separated clusters from RecordClusters; only for the fleet
-	staleReads     uint64        // Gateway.staleReads when the request began; only in a function
+	forwarded       forward.Call
+	audit           *audit.Request // nil without an audit log
+	responseHeader  http.Header
+	err             *status.Error
+	ended           *status.Error // why the gateway ended a stream
+	reachedClusters string        // comma-separated clusters from RecordClusters; only for the fleet
+	staleReads      uint64        // Gateway.staleReads when the request began; only in a function
 }
 
 func newCall(q *audit.Request, responseHeader http.Header) *call {
@@ -57,7 +57,8 @@ func (c *call) admitToAudit(r *http.Request) error {
 	return c.audit.Admit(r.Context())
 }
 
-// setAuditID sets the Audit-Id header of request and response to the ID of the audit event.
+// setAuditID sets the Audit-Id header of request and response to the ID of the audit event. Without an audit event, it
+// removes the header from the request.
 func (c *call) setAuditID(r *http.Request) {
 	if c.audit.ID() == "" {
 		r.Header.Del(audit.IDHeader)

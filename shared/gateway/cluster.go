@@ -111,11 +111,11 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, before *cluster.Memb
 // reads neither the Cluster object nor the secret, with three exceptions:
 //   - A bearer token that does not claim to be for the gateway may be for a passthrough cluster. Unless another
 //     credential identifies the caller, the Cluster object is read first, and for a passthrough cluster also the
-//     secret. Only the member authorizes the callers of such a cluster. So any client can find out whether a name
-//     belongs to one.
+//     secret. Only the member authorizes the callers of such a cluster. So any client can find out whether a name is
+//     that of a passthrough cluster.
 //   - If the process has no policy younger than access.MaxAge, it reads policy and member concurrently.
 //   - For its first token that may be valid at the gateway, a process reads policy and member while it verifies the
-//     token. Later tokens cause no such read, so that made-up tokens cost one read of each store.
+//     token. Later tokens cause no such reads. So made-up tokens cause them once in each process.
 func (g *Gateway) authorizedMember(r *http.Request, c *call) (*cluster.Member, error) {
 	name, token := c.request.Route.Cluster, ""
 	if c.user == nil {

@@ -40,8 +40,8 @@ func (g *Gateway) serveFleet(w *recorder, r *http.Request, c *call) error {
 }
 
 func (c *call) RecordClusters(names ...string) {
-	c.reached = strings.Join(names, ",")
-	c.audit.Reached(c.reached)
+	c.reachedClusters = strings.Join(names, ",")
+	c.audit.Reached(c.reachedClusters)
 }
 
 func (c *call) recordFleetDecision(err error) {

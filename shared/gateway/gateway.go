@@ -6,10 +6,11 @@
 //
 // Invariants:
 //   - With audit.Config.FailClosed, a request is refused while the audit queue is full. Only the URL is parsed before:
-//     a malformed one gets a 400. Health checks are exempt. All requests are exempt while audit.Config.Override allows.
+//     a malformed one gets a 400. Exempt are health checks, and all requests while audit.Config.Override returns true.
 //   - The origin of a web page is checked before the caller is identified.
 //   - The caller is authorized before the response can depend on whether a cluster exists. Passthrough clusters are an
-//     exception: they authorize their callers themselves.
+//     exception: they authorize their callers themselves. During an outage of the store, a made-up token gets 401 for
+//     a cached cluster, and may get 503 for another name.
 //   - A bearer token that is valid at the gateway is never forwarded to a member cluster.
 package gateway
 

@@ -56,7 +56,7 @@ func (g *Gateway) failPanic(w *recorder, r *http.Request, c *call, panicked any)
 func targetAttrs(w *recorder, r *http.Request, c *call) []slog.Attr {
 	res := c.request.Resource
 	return []slog.Attr{
-		slog.String("method", r.Method), slog.String("cluster", cmp.Or(c.request.Route.Cluster, c.reached)),
+		slog.String("method", r.Method), slog.String("cluster", cmp.Or(c.request.Route.Cluster, c.reachedClusters)),
 		slog.String("verb", res.Verb), slog.String("resource", resourceName(res)),
 		slog.String("namespace", res.Namespace), slog.String("name", res.Name),
 		slog.Int("code", w.code), slog.Int64("bytes", w.sent.Load()), slog.Duration("duration", time.Since(c.started)),

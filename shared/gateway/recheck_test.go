@@ -17,8 +17,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// A stream to a cluster that was replaced would give its caller a member on which the gateway no longer decides. A
-// stream must not end with each probe, which may write the cluster's status.
+// Otherwise a caller stays connected to a member that was removed, because another one got its name. A stream must not
+// end with each probe, which may write the cluster's status.
 func TestStreamEndsWhenItsClusterIsReplaced(t *testing.T) {
 	const name = "member1"
 	for change, tt := range map[string]struct {
