@@ -8,9 +8,9 @@
 //
 // Invariants:
 //   - A caller without a grant for a cluster neither reaches it nor learns its name.
-//   - A cluster that does not answer causes a Warning, an error or, in a review, an evaluationError. A 304 of OpenAPI
-//     has none of them. A watch that has begun calls the cluster again without notice. A page omits remainingItemCount
-//     without notice if a cluster does not report its count.
+//   - A cluster that does not answer causes a Warning, an error or, in a review, an evaluationError. A 304 response
+//     to an OpenAPI request omits the Warning. A watch that has begun calls the cluster again without notice. A page
+//     omits remainingItemCount without notice if a cluster does not report its count.
 //   - A truncated response of a member never looks complete to the client.
 //   - A response for one caller is never reused for another.
 //   - Members are not trusted. docs/explanation/security.md, section "A member cluster", has the measures.
@@ -36,12 +36,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// BareWrites selects the writes that may omit the cluster while the fleet has several. See object.BareWrites.
+// BareWrites selects the writes of stored objects that need not name a cluster in a fleet of several clusters. See
+// object.BareWrites.
 type BareWrites = object.BareWrites
 
-// BareNone permits only deletions and patches whose body has a uid or resourceVersion as a precondition. BareWhole also
-// permits commands such as kubectl drain, and writes that send a whole object or manifest, except kubectl certificate.
-// BareAll permits all. docs/reference/fleet.md has the details.
+// BareNone permits a deletion or patch only if its body has a uid or resourceVersion as a precondition. It permits no
+// other write. BareWhole also permits updates, POST requests to subresources, server-side apply patches, and patches of
+// kubectl apply and diff. It permits kubectl cordon, drain, taint and uncordon, but not kubectl certificate. BareAll
+// permits all. docs/reference/fleet.md has the details.
 const (
 	BareWhole = object.BareWhole
 	BareNone  = object.BareNone
@@ -62,9 +64,9 @@ type Config struct {
 	// DiscoveryTTL is the maximum age of cached discovery and OpenAPI. 0 means 5 s. OpenAPI v3 documents of group versions
 	// do not expire: if a document changes, its URL in the cluster's index changes, too.
 	DiscoveryTTL time.Duration
-	// GracePeriod limits the wait for other clusters once one response suffices. That is an allowed review, or a response
-	// of the cluster that had the requested object last. Half of GracePeriod limits the wait for a refresh of stale kinds.
-	// 0 means 2 s.
+	// GracePeriod limits the wait for other clusters once one response suffices. A response suffices if it allows a
+	// review, or if the cluster that last had the requested object returns the object. Half of GracePeriod limits the
+	// refresh of a member's cached kinds. After that, the stale kinds are used. 0 means 2 s.
 	GracePeriod time.Duration
 	BareWrites  BareWrites       // "" means BareWhole
 	Now         func() time.Time // clock for the expiry of cached reviews and remembered timeouts; nil means time.Now

@@ -8,7 +8,8 @@
 //   - A member that fails causes a warning, but not in a 304. A strict request fails instead.
 //   - The paths healthz, livez and readyz call no member, and need no grant.
 //   - The size of every document of a member is bounded. Discovery and the OpenAPI index also have a bounded number of
-//     values. In OpenAPI documents, the number of keys in each decoded JSON object, or of protobuf entries, is bounded.
+//     values. A decoded JSON object of OpenAPI has a bounded number of keys. A protobuf document has a bounded number
+//     of entries.
 package discovery
 
 import (
@@ -50,7 +51,8 @@ func (h *Handler) Serve(w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
-	// The cluster that was registered first answers /version, and wins in OpenAPI v2. In other documents it decides ties.
+	// The first registered of the responding clusters answers /version, and wins in OpenAPI v2. In other documents it
+	// decides ties.
 	slices.SortFunc(allowed, func(a, b members.Entry) int { return cmp.Compare(a.ID, b.ID) })
 	switch {
 	case isDiscovery:
@@ -95,7 +97,8 @@ func isObject(text []byte) bool {
 	return bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) && json.Valid(text)
 }
 
-// nothingGlobal is the warning that kubectl prints before its error that there is no such kind.
+// nothingGlobal is the warning for a union without kinds. kubectl prints it before its own error about the unknown
+// kind.
 const nothingGlobal = "no kind is global: no ResourceRegistry of search.karmada.io/v1alpha1 covers a kind in a " +
 	"cluster that you may call; create one, or send the request to one cluster at /clusters/NAME"
 

@@ -119,6 +119,6 @@ func prunesEveryCluster(req *request.Request) bool {
 
 func refusePrune(resource string) error {
 	return status.New(status.NoPlacement, "", "listing %s is refused: kubectl apply --prune would delete from every "+
-		"cluster; call /clusters/NAME, or select %s=CLUSTER and set that label in the manifests. "+
-		"For namespaced kinds alone, use -n NAMESPACE@CLUSTER and --prune-allowlist", resource, naming.ClusterLabel)
+		"cluster; call /clusters/NAME, or use -l %s=CLUSTER and set that label in the manifests. If all kinds are "+
+		"namespaced, -n NAMESPACE@CLUSTER with --prune-allowlist works, too", resource, naming.ClusterLabel)
 }

@@ -85,6 +85,7 @@ func (f *follower) namespaces() []string {
 	return nil
 }
 
+// covers reports whether the namespace of o is one of f.namespaces. isRow means that o is a row of a Table.
 func (f *follower) covers(o merge.Object, isRow bool) bool {
 	only := f.namespaces()
 	if only == nil {

@@ -103,7 +103,7 @@ func (f *follower) sendInitial(ctx context.Context) error {
 	return nil
 }
 
-// sendListed sends an event for l.object, which f must cover. It returns false if ctx has ended.
+// sendListed sends an event for l.object, and returns false if ctx has ended. The caller must have checked f.covers.
 func (f *follower) sendListed(ctx context.Context, typ string, l *listing) bool {
 	e := event{from: f, typ: typ, isRow: l.IsTable(), columns: l.Columns, kind: l.kind()}
 	if e.isRow {
@@ -144,7 +144,7 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 }
 
 // parse parses an event. columns has the column definitions of the last Table that had some, and parse updates it. An
-// event becomes a bookmark if f does not cover its object.
+// event becomes a bookmark if f.covers excludes the namespace of its object.
 func (f *follower) parse(text []byte, found scan.Found, columns *[]merge.Column) (event, error) {
 	typ, object, err := eventOf(text, found)
 	if err != nil {

@@ -67,7 +67,7 @@ func parseTimeout(s string) (time.Duration, error) {
 	n, err := strconv.ParseUint(s, 10, 31)
 	if err != nil {
 		return 0, status.New(status.BadRequest, "",
-			"the parameter timeoutSeconds is %q; want a number of seconds, at least 0", s)
+			"the parameter timeoutSeconds is %q; want a number of seconds from 0 to 2147483647", s)
 	}
 	return time.Duration(n) * time.Second, nil
 }
