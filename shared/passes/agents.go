@@ -38,8 +38,9 @@ type enrolment struct {
 	UID     string    `json:"uid"`
 	Cluster types.UID `json:"cluster"` // the Cluster's uid; a later Cluster of that name needs a new enrolment
 	Created time.Time `json:"created"`
-	// Generation is the number of exchanges. KeyThumbprint identifies the key of the newest credential (RFC 7638). Renewed
-	// is the time of the newest exchange. All are zero before the first exchange.
+	// Generation is the generation of the newest credential. A repeated exchange does not increase it. KeyThumbprint
+	// identifies the key of the newest credential (RFC 7638). Renewed is the time of the newest exchange. All are zero
+	// before the first exchange.
 	Generation    uint64    `json:"generation,omitempty"`
 	KeyThumbprint string    `json:"key,omitempty"`
 	Renewed       time.Time `json:"renewed,omitzero"`
@@ -136,7 +137,7 @@ func (i *Issuer) RevokeAgent(ctx context.Context, cluster string) error {
 
 // signAgentToken also creates or renews the keys of the tunnel port, which the gateway needs to reach the agents.
 func (i *Issuer) signAgentToken(
-	ctx context.Context, a *Agent, audience string, own agentClaims,
+	ctx context.Context, a *Agent, audience string, privateClaims agentClaims,
 ) (secrets.Value, error) {
 	if _, err := i.renewKeys(ctx, TunnelKeys); err != nil {
 		return secrets.Value{}, fmt.Errorf("renew the keys of the tunnel port: %w", err)
@@ -145,7 +146,7 @@ func (i *Issuer) signAgentToken(
 	return i.signToken(ctx, agentToken, jwt.Claims{
 		Audience: jwt.Audience{audience}, Subject: a.Cluster, ID: a.uid,
 		IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(min(a.TTL, MaxTTL))),
-	}, own)
+	}, privateClaims)
 }
 
 // AuthenticateAgent authenticates an agent of the named cluster. Its errors are *status.Error: Unauthenticated or

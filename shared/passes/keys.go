@@ -87,8 +87,8 @@ func (s *keySet) renew(now time.Time) (bool, error) {
 	return true, s.add(now)
 }
 
-// signer returns the newest key that all gateways have read. If all keys are too new, it returns the oldest.
-func (s *keySet) signer(now time.Time) signingKey {
+// signingKeyAt returns the newest key that all gateways have read. If all keys are too new, it returns the oldest.
+func (s *keySet) signingKeyAt(now time.Time) signingKey {
 	for _, k := range slices.Backward(s.Keys) {
 		if now.Sub(k.Created) >= activationDelay {
 			return k

@@ -27,7 +27,7 @@ const (
 	renewalPause = 10 * time.Second
 )
 
-// Reuse records that an agent's credential was used after its renewal.
+// Reuse records a use of an agent's credential that was refused because the credential was replaced.
 type Reuse struct {
 	Time time.Time `json:"time"`
 	From string    `json:"from"` // source addresses, separated by commas
@@ -40,7 +40,7 @@ func (e *ReusedError) Error() string {
 	return fmt.Sprintf("generation %d of the %s was replaced", e.Agent.generation, agentCredential)
 }
 
-func newReusedError(a *Agent) *status.Error {
+func refuseReused(a *Agent) *status.Error {
 	return refusal(&ReusedError{a}, "the %s was replaced by one that is bound to another key; %s", agentCredential,
 		rejoinHint(a.Cluster))
 }
@@ -71,7 +71,7 @@ func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	case a.generation == e.Generation && a.keyThumbprint == e.KeyThumbprint:
 	case a.generation+1 == e.Generation && v.cfg.Now().Before(e.Renewed.Add(overlap)):
 	default:
-		return newReusedError(a)
+		return refuseReused(a)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (e *enrolment) renew(a *Agent, thumbprint string, now time.Time) (generatio
 	case a.generation+1 == e.Generation && thumbprint == e.KeyThumbprint:
 		return e.Generation, false, nil
 	case !isNewest && !isAhead:
-		return 0, false, newReusedError(a)
+		return 0, false, refuseReused(a)
 	case thumbprint == a.keyThumbprint:
 		return 0, false, invalidRequest(a.Cluster, errors.New("it has the key of the present credential; send a new key"))
 	case now.Sub(e.Renewed) < renewalPause:
@@ -142,7 +142,7 @@ func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 		err = i.setCondition(ctx, a.Cluster, &metav1.Condition{
 			Type: clusterv1alpha1.AgentCredentialReused, Status: metav1.ConditionTrue, Reason: "CopyUsed",
 			LastTransitionTime: metav1.NewTime(r.Time).Rfc3339Copy(),
-			Message: fmt.Sprintf("at %s a copy of the %s was used from %s; its agents are disconnected; %s",
+			Message: fmt.Sprintf("at %s a copy of the %s was used from %s; its agents are being disconnected; %s",
 				r.Time.UTC().Format(time.RFC3339), agentCredential, r.From, rejoinHint(a.Cluster)),
 		})
 	}

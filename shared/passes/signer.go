@@ -75,7 +75,9 @@ func publicJWK(key *ecdsa.PublicKey) (jose.JSONWebKey, error) {
 }
 
 // signToken sets the claims iss and nbf, and signs the token with the signing key of its kind.
-func (i *Issuer) signToken(ctx context.Context, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
+func (i *Issuer) signToken(
+	ctx context.Context, k kind, registered jwt.Claims, privateClaims any,
+) (secrets.Value, error) {
 	if i.URL == "" {
 		return secrets.Value{}, errors.New("create a token: its issuer, the gateway's URL, is not configured; " +
 			"set CLUSTERPASS_URL")
@@ -85,7 +87,7 @@ func (i *Issuer) signToken(ctx context.Context, k kind, registered jwt.Claims, o
 		return secrets.Value{}, fmt.Errorf("get the key to sign the %s: %w", k.description, err)
 	}
 	registered.Issuer, registered.NotBefore = i.URL, registered.IssuedAt
-	return serialize(key, k, registered, own)
+	return serialize(key, k, registered, privateClaims)
 }
 
 // key returns the signing key of a set: a *remoteKey or a jose.JSONWebKey. It publishes the set first, so that
@@ -98,16 +100,16 @@ func (i *Issuer) key(ctx context.Context, set string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return keys.signer(i.now()).Key, nil
+	return keys.signingKeyAt(i.now()).Key, nil
 }
 
-func serialize(key any, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
+func serialize(key any, k kind, registered jwt.Claims, privateClaims any) (secrets.Value, error) {
 	options := (&jose.SignerOptions{}).WithType(jose.ContentType(k.typ))
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, options)
 	if err != nil {
 		return secrets.Value{}, err
 	}
-	token, err := jwt.Signed(signer).Claims(registered).Claims(own).Serialize()
+	token, err := jwt.Signed(signer).Claims(registered).Claims(privateClaims).Serialize()
 	return secrets.NewValue([]byte(token)), err
 }
 
@@ -154,9 +156,9 @@ func (i *Issuer) renewKeys(ctx context.Context, set string) (keys *keySet, err e
 	return keys, err
 }
 
-// publishSecretKeys publishes the public keys of a set's secret, unless a Signer's key signs. Without a secret, it
+// publishKeysOfSecret publishes the public keys of a set's secret, unless a Signer's key signs. Without a secret, it
 // publishes an empty set if allowEmpty is true.
-func (i *Issuer) publishSecretKeys(ctx context.Context, set string, allowEmpty bool) error {
+func (i *Issuer) publishKeysOfSecret(ctx context.Context, set string, allowEmpty bool) error {
 	if !allowEmpty {
 		if _, version, err := readKeys(ctx, i.Secrets, set); err != nil || version == "" {
 			return err
@@ -184,7 +186,7 @@ func (i *Issuer) Publish(ctx context.Context) error {
 			return err
 		}
 	}
-	return i.publishSecretKeys(ctx, PassKeys, true)
+	return i.publishKeysOfSecret(ctx, PassKeys, true)
 }
 
 // PublishAll publishes the keys of all sets. If a cluster has agents, it also calls keySet.renew for AgentKeys and
@@ -196,7 +198,7 @@ func (i *Issuer) PublishAll(ctx context.Context) error {
 		if len(enrolled.Objects) > 0 {
 			_, err = i.renewKeys(ctx, set)
 		} else {
-			err = i.publishSecretKeys(ctx, set, false)
+			err = i.publishKeysOfSecret(ctx, set, false)
 		}
 		errs = append(errs, err)
 	}
@@ -225,7 +227,7 @@ func (i *Issuer) RotateKey(ctx context.Context, discard bool) error {
 		_, version, err := readKeys(ctx, i.Secrets, set)
 		if err == nil && version != "" {
 			if err = i.addKey(ctx, set, discard); err == nil {
-				err = i.publishSecretKeys(ctx, set, true)
+				err = i.publishKeysOfSecret(ctx, set, true)
 			}
 		}
 		if err != nil {

@@ -70,7 +70,7 @@ func (v *Verifier) tunnelKey(ctx context.Context) (signingKey, error) {
 	case err != nil:
 		return signingKey{}, unavailable("the keys of the tunnel port cannot be read", err)
 	}
-	return set.signer(v.cfg.Now()), nil
+	return set.signingKeyAt(v.cfg.Now()), nil
 }
 
 // TunnelCertificate implements tls.Config.GetCertificate for the tunnel port.

@@ -185,7 +185,7 @@ func (v *Verifier) verifyPass(ctx context.Context, token string) (*verifiedClaim
 // verifiedClaims are the registered claims of a token whose signature was verified.
 type verifiedClaims struct {
 	jwt.Claims
-	keyID string // of the key that verified it
+	keyID string // ID of the verifying key
 }
 
 // verifySigned verifies a token, returns its registered claims, and decodes its private claims to privateClaims. The
@@ -254,7 +254,7 @@ func (v *Verifier) findKey(
 		}
 	}
 	if !published {
-		err = v.unpublished()
+		err = newUnpublishedError()
 	}
 	return key, false, err
 }
@@ -291,7 +291,7 @@ func scopeOf(s *v1alpha1.PassSpec) *identity.Scope {
 	return &identity.Scope{Clusters: slices.Clone(s.Clusters), Verbs: slices.Clone(s.Verbs)}
 }
 
-// pass returns a valid pass, and the object that contains it.
+// pass returns the stored value of a valid pass, and the decoded pass.
 func (v *Verifier) pass(ctx context.Context, name, uid string) ([]byte, *v1alpha1.Pass, error) {
 	value, err := v.records.Get(ctx, v1alpha1.PassPrefix+name)
 	if err != nil {
@@ -389,7 +389,7 @@ func unavailable(consequence string, err error) error {
 		Message:    consequence + ": the gateway's store fails now; try again"}
 }
 
-func (v *Verifier) unpublished() error {
+func newUnpublishedError() error {
 	const text = "the keys that verify the gateway's credentials are not published yet; try again, or have an " +
 		"administrator run clusterpass init"
 	return &status.Error{Reason: status.StoreUnavailable, RetryAfter: retry, Message: text}

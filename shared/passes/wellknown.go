@@ -66,7 +66,7 @@ func (v *Verifier) public(ctx context.Context) (jose.JSONWebKeySet, error) {
 	p, err := v.keys.Get(ctx, PassKeys)
 	switch {
 	case errors.Is(err, objects.ErrNotFound):
-		return jose.JSONWebKeySet{}, v.unpublished()
+		return jose.JSONWebKeySet{}, newUnpublishedError()
 	case err != nil:
 		return jose.JSONWebKeySet{}, unavailable("the keys that verify passes cannot be read", err)
 	}
