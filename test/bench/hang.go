@@ -100,7 +100,7 @@ type hangRun struct {
 	answersProbes bool
 }
 
-// hangOnce measures without and with a hammer in turns, and writes a row for each. The ratio is the median of the
+// hangOnce measures hangRounds times without and with a hammer, and writes a row for each. The ratio is the median of the
 // rounds, because other programs of the machine disturb some of them.
 func hangOnce(
 	ctx context.Context, goals *report, out io.Writer, good endpoint, data string, cfg *rest.Config, run hangRun,
