@@ -30,6 +30,7 @@ var Prefixes = []string{
 	clusterpassv1alpha1.RevocationPrefix,
 	resourceOf(clusterpassv1alpha1.InstallationKey),
 	clusterpassv1alpha1.KeyPrefix,
+	clusterpassv1alpha1.RecordingPolicyPrefix, // before the grants, so that no session escapes it
 	access.RolePrefix,
 	searchv1alpha1.Prefix,
 	clusterv1alpha1.Prefix,

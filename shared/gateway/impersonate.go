@@ -38,6 +38,7 @@ func (g *Gateway) impersonated(ctx context.Context, h http.Header, caller *ident
 	}
 	user.Extra[identity.ExtraOriginalUser] = []string{caller.Name}
 	user.Impersonator, user.Method, user.Expires = caller.Name, caller.Method, caller.Expires
+	user.ImpersonatorGroups = append(slices.Clone(caller.Groups), caller.ImpliedGroup())
 	user.Scope = caller.Scope
 	// A stream needs both the caller's credential and the right to impersonate.
 	user.Recheck = func(ctx context.Context) error {

@@ -31,6 +31,8 @@ type User struct {
 	Method string // method of authentication: "x509", "front-proxy", "pass", "oidc", "aws-iam"
 	// Impersonator is the user that impersonates this one (--as). "" means none.
 	Impersonator string
+	// ImpersonatorGroups are the groups of Impersonator, with its implied group.
+	ImpersonatorGroups []string
 	// Expires is the time at which the credential and open streams end. Zero means never.
 	Expires time.Time
 	Scope   *Scope

@@ -65,6 +65,7 @@ func createRegistry(ctx context.Context, store objects.Store) error {
 var userPrefixes = []string{
 	clusterv1alpha1.Prefix, searchv1alpha1.Prefix, access.RolePrefix, access.BindingPrefix,
 	clusterpassv1alpha1.PassPrefix, clusterpassv1alpha1.RevocationPrefix, clusterpassv1alpha1.AgentPrefix,
+	clusterpassv1alpha1.RecordingPolicyPrefix,
 }
 
 func isNew(ctx context.Context, store objects.Store) (bool, error) {

@@ -57,8 +57,8 @@ var folderImports = map[string][]string{
 // the layer of their parent.
 var sharedLayers = []string{
 	"assembly", "control", "gatewaytest", "gateway", "registration", "backup", "stores", "health", "fleet", "forward",
-	"lambdahttp", "cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki", "objects",
-	"secrets", "hub", "limits", "route", "status", "awsclient", "cache", "config", "filelock", "heap", "version",
+	"lambdahttp", "cluster", "eks", "recording", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki",
+	"objects", "secrets", "hub", "limits", "route", "status", "awsclient", "cache", "config", "filelock", "heap", "version",
 	"leaktest", "pipetest", "alloctest", "storesuite", "metrictest", "waittest", "api",
 }
 

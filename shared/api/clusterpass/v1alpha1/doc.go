@@ -1,5 +1,5 @@
-// Package v1alpha1 contains the types of clusterpass.io/v1alpha1, the gateway's own group: passes, and revocations of
-// client certificates.
+// Package v1alpha1 contains the types of clusterpass.io/v1alpha1, the gateway's own group: passes, recording policies,
+// and revocations of client certificates.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:openapi-gen=true

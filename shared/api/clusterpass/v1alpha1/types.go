@@ -10,8 +10,12 @@ const (
 	Version    = "v1alpha1"
 	APIVersion = Group + "/" + Version
 	PassKind   = "Pass"
+	// RecordingPolicyKind is the kind of a policy that chooses sessions to record.
+	RecordingPolicyKind = "RecordingPolicy"
 	// PassPrefix starts the key of every Pass in the object store. The pass's name follows.
 	PassPrefix = "passes/"
+	// RecordingPolicyPrefix starts the key of every RecordingPolicy. The policy's name follows.
+	RecordingPolicyPrefix = "recordingpolicies/"
 	// RevocationPrefix starts the key of every Revocation. The certificate's serial number follows, in lower-case
 	// hexadecimal digits without leading zeros.
 	RevocationPrefix = "revocations/"
@@ -120,4 +124,67 @@ type RevocationSpec struct {
 	User string `json:"user,omitempty"`
 	// Reason is the reason for the revocation.
 	Reason string `json:"reason,omitempty"`
+}
+
+// RecordingLevel is what happens to a session that cannot be recorded.
+//
+// +enum
+type RecordingLevel string
+
+// Values of RecordingLevel.
+const (
+	// Required refuses a session without a recorder, and ends a session whose recorder fails.
+	Required RecordingLevel = "required"
+	// BestEffort continues a session whose recorder fails, and marks it in the audit log.
+	BestEffort RecordingLevel = "bestEffort"
+)
+
+// RecordingPolicy chooses sessions to record: exec, attach, debug containers and port-forward. A session that no policy
+// chooses is not recorded. If several policies choose it, the strictest one decides.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+type RecordingPolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec RecordingPolicySpec `json:"spec,omitempty"`
+}
+
+// RecordingPolicyList is a list of RecordingPolicies.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+type RecordingPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []RecordingPolicy `json:"items"`
+}
+
+// RecordingPolicySpec selects sessions by cluster, namespace and caller. A session must meet all three. In each list, *
+// in a name matches any characters.
+type RecordingPolicySpec struct {
+	// Clusters of the sessions, such as prod-*. Empty means all.
+	//
+	// +listType=set
+	Clusters []string `json:"clusters,omitempty"`
+	// Namespaces of the sessions. Empty means all. A request without a namespace may reach any namespace, so it matches
+	// every list.
+	//
+	// +listType=set
+	Namespaces []string `json:"namespaces,omitempty"`
+	// Users selects callers, together with Groups: those whom either list names. If both are empty, all callers are
+	// selected. Callers whom only the cluster identifies are always selected. A user who impersonates another is selected
+	// by both names.
+	//
+	// +listType=set
+	Users []string `json:"users,omitempty"`
+	// Groups selects callers, together with Users.
+	//
+	// +listType=set
+	Groups []string `json:"groups,omitempty"`
+	// Level is required or bestEffort. With required, a session that cannot be recorded is refused or ended, and other
+	// requests that can run commands are refused.
+	Level RecordingLevel `json:"level"`
+	// RecordInput also records what the caller types, which includes passwords.
+	RecordInput bool `json:"recordInput,omitempty"`
 }

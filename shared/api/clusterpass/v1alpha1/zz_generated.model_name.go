@@ -31,6 +31,21 @@ func (in PassStatus) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RecordingPolicy) OpenAPIModelName() string {
+	return "io.clusterpass.v1alpha1.RecordingPolicy"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RecordingPolicyList) OpenAPIModelName() string {
+	return "io.clusterpass.v1alpha1.RecordingPolicyList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RecordingPolicySpec) OpenAPIModelName() string {
+	return "io.clusterpass.v1alpha1.RecordingPolicySpec"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Revocation) OpenAPIModelName() string {
 	return "io.clusterpass.v1alpha1.Revocation"
 }
