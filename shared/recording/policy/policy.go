@@ -72,7 +72,7 @@ type Config struct {
 }
 
 // Policies decides by the policies in a store. It is safe for concurrent use. It reads the store at the first decision,
-// and has no goroutine of its own.
+// and again once the policies are not fresh. It has no goroutine of its own.
 type Policies struct {
 	known *cache.Cache[[]policy] // under key
 }
