@@ -1,6 +1,6 @@
 // Package control is the gateway's own Kubernetes API, in the API server of k8s.io/apiserver. It serves clusters,
-// resource registries, passes, roles, bindings and reviews of the caller. The gateway authenticates the callers of
-// [Server], which authorizes them by package access.
+// resource registries, passes, recording policies, roles, bindings and reviews of the caller. The gateway authenticates
+// the callers of [Server], which authorizes them by package access.
 //
 // Invariants:
 //   - No response contains a stored credential. The secret store contains it, and the object only the secret's name.
@@ -173,6 +173,10 @@ func (s *Server) groups() ([]*genericapiserver.APIGroupInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	recordingPolicies, err := s.recordingPolicies()
+	if err != nil {
+		return nil, err
+	}
 	roles, err := s.roles()
 	if err != nil {
 		return nil, err
@@ -184,7 +188,7 @@ func (s *Server) groups() ([]*genericapiserver.APIGroupInfo, error) {
 	resources := map[schema.GroupVersion]map[string]rest.Storage{
 		clusterGroup: {"clusters": clusters, "clusters/status": clusterStatus},
 		searchGroup:  {"resourceregistries": registries, "resourceregistries/status": registryStatus},
-		passGroup:    {"passes": passStorage},
+		passGroup:    {"passes": passStorage, "recordingpolicies": recordingPolicies},
 		rbacGroup:    {"clusterroles": roles, "clusterrolebindings": bindings},
 		authnGroup:   {"selfsubjectreviews": selfSubjectReview()},
 		authzGroup: {"selfsubjectaccessreviews": s.selfSubjectAccessReview(),

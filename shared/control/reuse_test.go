@@ -58,12 +58,23 @@ func TestTableShowsReusedAgentCredential(t *testing.T) {
 
 func (d *server) cell(cluster, column string) any {
 	d.t.Helper()
+	table := d.table(clusters + "/" + cluster)
+	i := slices.IndexFunc(table.ColumnDefinitions, func(c metav1.TableColumnDefinition) bool { return c.Name == column })
+	if i < 0 || len(table.Rows) != 1 || table.ColumnDefinitions[i].Priority == 0 {
+		d.t.Fatalf("no column %s with -o wide in %+v", column, table)
+	}
+	return table.Rows[0].Cells[i]
+}
+
+// table returns what kubectl get prints.
+func (d *server) table(path string) metav1.Table {
+	d.t.Helper()
 	client, err := rest.HTTPClientFor(d.master())
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(d.t.Context(), http.MethodGet, d.URL+clusters+"/"+cluster, nil)
+	req, err := http.NewRequestWithContext(d.t.Context(), http.MethodGet, d.URL+path, nil)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -77,9 +88,8 @@ func (d *server) cell(cluster, column string) any {
 	if err := json.NewDecoder(resp.Body).Decode(&table); err != nil {
 		d.t.Fatal(err)
 	}
-	i := slices.IndexFunc(table.ColumnDefinitions, func(c metav1.TableColumnDefinition) bool { return c.Name == column })
-	if i < 0 || len(table.Rows) != 1 || table.ColumnDefinitions[i].Priority == 0 {
-		d.t.Fatalf("%s: no column %s with -o wide in %+v", resp.Status, column, table)
+	if resp.StatusCode != http.StatusOK {
+		d.t.Fatalf("%s: %s", path, resp.Status)
 	}
-	return table.Rows[0].Cells[i]
+	return table
 }

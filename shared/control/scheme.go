@@ -33,7 +33,8 @@ var (
 	servedGroups = []group{
 		{clusterGroup, true, []runtime.Object{&clusterv1alpha1.Cluster{}, &clusterv1alpha1.ClusterList{}}},
 		{searchGroup, true, []runtime.Object{&searchv1alpha1.ResourceRegistry{}, &searchv1alpha1.ResourceRegistryList{}}},
-		{passGroup, true, []runtime.Object{&clusterpassv1alpha1.Pass{}, &clusterpassv1alpha1.PassList{}}},
+		{passGroup, true, []runtime.Object{&clusterpassv1alpha1.Pass{}, &clusterpassv1alpha1.PassList{},
+			&clusterpassv1alpha1.RecordingPolicy{}, &clusterpassv1alpha1.RecordingPolicyList{}}},
 		{rbacGroup, false, []runtime.Object{&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBinding{},
 			&rbacv1.ClusterRoleBindingList{}}},
 		{authnGroup, false, []runtime.Object{&authenticationv1.SelfSubjectReview{}}},

@@ -6,13 +6,16 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
@@ -154,6 +157,38 @@ func TestImpersonation(t *testing.T) {
 		header := http.Header{"Impersonate-User": {"carol"}, "Impersonate-Group": {"dev"}}
 		gatewaytest.WantStatus(t, h.Do("GET", "/clusters/direct/version", header, ""), 403, "forbidden", "--as")
 	})
+}
+
+// userAPI serves every path, and keeps the callers.
+type userAPI struct{ users []*identity.User }
+
+func (*userAPI) ServePublic(http.ResponseWriter, *http.Request, string) bool { return false }
+
+func (a *userAPI) Serve(w http.ResponseWriter, _ *http.Request, c *gateway.APICall) (string, error) {
+	a.users = append(a.users, c.User)
+	w.WriteHeader(http.StatusNoContent)
+	return "", nil
+}
+
+// TestImpersonatorKeepsItsGroups: otherwise a RecordingPolicy for a group would not cover its members' sessions as
+// another user.
+func TestImpersonatorKeepsItsGroups(t *testing.T) {
+	api := &userAPI{}
+	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) { c.API = api }})
+	h.Grant("actors", `{"apiGroups":[""],"resources":["users"],"resourceNames":["carol"],"verbs":["impersonate"]}`)
+	h.LogIn("bob", "actors")
+	for _, header := range []http.Header{nil, {"Impersonate-User": {"carol"}}} {
+		if resp := h.Do("GET", "/apis/clusterpass.io/v1alpha1/passes", header, ""); resp.StatusCode != http.StatusNoContent {
+			t.Fatal(resp.Status)
+		}
+	}
+	if got := api.users[0]; got.Impersonator != "" || got.ImpersonatorGroups != nil {
+		t.Errorf("without --as: %+v", got)
+	}
+	want := []string{"actors", identity.Authenticated}
+	if got := api.users[1]; got.Impersonator != "bob" || !slices.Equal(got.ImpersonatorGroups, want) || got.Groups != nil {
+		t.Errorf("with --as: %+v, want the groups %q of bob", got, want)
+	}
 }
 
 // TestImpersonatorSecret fails if the gateway uses another credential than the one of spec.impersonatorSecretRef.

@@ -81,7 +81,8 @@ func TestDefaultRegistry(t *testing.T) {
 			}
 			remove(t, s, "clusters/a")
 		}, false},
-		"a registry was created": {create("resourceregistries/pods"), false},
+		"a registry was created":         {create("resourceregistries/pods"), false},
+		"a recording policy was created": {create("recordingpolicies/all"), false},
 		"the registry was deleted": {func(t *testing.T, s objects.Store) {
 			publish(t, s, nil)
 			if err := CreateDefaultRegistry(t.Context(), s); err != nil {

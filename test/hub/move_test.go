@@ -74,6 +74,7 @@ func newMovingInstallation(t *testing.T, address string) *movingInstallation {
 	i.Create("installation/id", "abcdefgh")
 	i.Grant("dev", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["get"]}`)
 	i.AddRegistry("pods", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod"}]}`)
+	i.Create("recordingpolicies/all", `{"metadata":{"name":"all"},"spec":{"level":"required"}}`)
 	lab := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},`+
@@ -136,6 +137,7 @@ func (i *movingInstallation) objects() map[string]string {
 	out := map[string]string{}
 	for _, prefix := range []string{
 		"clusters/", "passes/", "revocations/", "clusterroles/", "clusterrolebindings/", "resourceregistries/",
+		"recordingpolicies/",
 	} {
 		page, err := i.Objects.List(i.t.Context(), prefix, 0, "")
 		i.must(err)

@@ -33,6 +33,9 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		clusterpassv1alpha1.PassList{}.OpenAPIModelName():                schema_shared_api_clusterpass_v1alpha1_PassList(ref),
 		clusterpassv1alpha1.PassSpec{}.OpenAPIModelName():                schema_shared_api_clusterpass_v1alpha1_PassSpec(ref),
 		clusterpassv1alpha1.PassStatus{}.OpenAPIModelName():              schema_shared_api_clusterpass_v1alpha1_PassStatus(ref),
+		clusterpassv1alpha1.RecordingPolicy{}.OpenAPIModelName():         schema_shared_api_clusterpass_v1alpha1_RecordingPolicy(ref),
+		clusterpassv1alpha1.RecordingPolicyList{}.OpenAPIModelName():     schema_shared_api_clusterpass_v1alpha1_RecordingPolicyList(ref),
+		clusterpassv1alpha1.RecordingPolicySpec{}.OpenAPIModelName():     schema_shared_api_clusterpass_v1alpha1_RecordingPolicySpec(ref),
 		clusterpassv1alpha1.Revocation{}.OpenAPIModelName():              schema_shared_api_clusterpass_v1alpha1_Revocation(ref),
 		clusterpassv1alpha1.RevocationSpec{}.OpenAPIModelName():          schema_shared_api_clusterpass_v1alpha1_RevocationSpec(ref),
 		searchv1alpha1.ClusterAffinity{}.OpenAPIModelName():              schema_shared_api_search_v1alpha1_ClusterAffinity(ref),
@@ -789,6 +792,201 @@ func schema_shared_api_clusterpass_v1alpha1_PassStatus(ref common.ReferenceCallb
 		},
 		Dependencies: []string{
 			clusterpassv1alpha1.PassCreator{}.OpenAPIModelName(), metav1.Time{}.OpenAPIModelName()},
+	}
+}
+
+func schema_shared_api_clusterpass_v1alpha1_RecordingPolicy(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RecordingPolicy chooses sessions to record: exec, attach, debug containers and port-forward. A session that no policy chooses is not recorded. If several policies choose it, the strictest one decides.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref(clusterpassv1alpha1.RecordingPolicySpec{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			clusterpassv1alpha1.RecordingPolicySpec{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_shared_api_clusterpass_v1alpha1_RecordingPolicyList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RecordingPolicyList is a list of RecordingPolicies.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref(metav1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Type: []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(clusterpassv1alpha1.RecordingPolicy{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			clusterpassv1alpha1.RecordingPolicy{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_shared_api_clusterpass_v1alpha1_RecordingPolicySpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RecordingPolicySpec selects sessions by cluster, namespace and caller. A session must meet all three. In each list, * in a name matches any characters.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"clusters": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Clusters of the sessions, such as prod-*. Empty means all.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"namespaces": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Namespaces of the sessions. Empty means all. A request without a namespace may reach any namespace, so it matches every list.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"users": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Users selects callers, together with Groups: those whom either list names. If both are empty, all callers are selected. Callers whom only the cluster identifies are always selected. A user who impersonates another is selected by both names.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"groups": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Groups selects callers, together with Users.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"level": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Level is required or bestEffort. With required, a session that cannot be recorded is refused or ended, and other requests that can run commands are refused.\n\nPossible enum values:\n - `\"bestEffort\"` continues a session whose recorder fails, and marks it in the audit log.\n - `\"required\"` refuses a session without a recorder, and ends a session whose recorder fails.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"bestEffort", "required"},
+						},
+					},
+					"recordInput": {
+						SchemaProps: spec.SchemaProps{
+							Description: "RecordInput also records what the caller types, which includes passwords.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"level"},
+			},
+		},
 	}
 }
 

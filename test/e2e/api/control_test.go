@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -148,6 +149,53 @@ func TestOwnAPIWatch(t *testing.T) {
 	await("MODIFIED")
 	k.Must(t, "delete", "rr", "watched")
 	await("DELETED")
+}
+
+const prodPolicy = `apiVersion: clusterpass.io/v1alpha1
+kind: RecordingPolicy
+metadata: {name: e2e-prod}
+spec:
+  clusters: [no-cluster-of-these-tests-*]
+  level: bestEffort
+`
+
+// TestRecordingPolicies: administrators must be able to manage policies as other objects.
+func TestRecordingPolicies(t *testing.T) {
+	k := e2e.OwnAPI(t)
+	e2e.WantText(t, k.Must(t, "api-resources", "--api-group", "clusterpass.io"), "recordingpolicies", "rp")
+	e2e.WantText(t, k.Must(t, "explain", "recordingpolicy.spec"), "recordInput", "level", "enum: bestEffort, required")
+	w := k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "rp", "-w", "--output-watch-events", "-o",
+		"custom-columns=T:.type,N:.object.metadata.name,L:.object.spec.level")
+	await := func(texts ...string) {
+		t.Helper()
+		w.WaitForLine(strings.Join(texts, " "), func(l string) bool {
+			return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(l, text) })
+		})
+	}
+	t.Cleanup(func() { k.Must(t, "delete", "rp", "e2e-prod", "--ignore-not-found") })
+	e2e.WantText(t, k.WithInput(prodPolicy).Must(t, "apply", "-f", "-"), "e2e-prod created")
+	await("ADDED", "e2e-prod", "bestEffort")
+	e2e.WantText(t, k.WithInput(prodPolicy).Must(t, "apply", "-f", "-"), "e2e-prod unchanged")
+	required := strings.Replace(prodPolicy, "bestEffort", "required", 1)
+	e2e.WantText(t, k.WithInput(required).Must(t, "apply", "--server-side", "--force-conflicts", "-f", "-"),
+		"e2e-prod serverside-applied")
+	await("MODIFIED", "e2e-prod", "required")
+	e2e.WantText(t, k.Must(t, "get", "rp", "e2e-prod"), "LEVEL", "required", "no-cluster-of-these-tests-*")
+	wrong := strings.Replace(prodPolicy, "bestEffort", "never", 1)
+	if r := k.WithInput(wrong).Run(t, "apply", "-f", "-"); r.Code == 0 ||
+		!strings.Contains(r.Stderr, `spec.level: Unsupported value: "never"`) {
+		t.Errorf("an unknown level:\n%s", r)
+	}
+	if out, err := e2e.CLI(t, wrong, "apply", "-f", "-"); err == nil ||
+		!strings.Contains(out, `spec.level: Unsupported value: "never"`) {
+		t.Errorf("an unknown level by clusterpass apply: %v\n%s", err, out)
+	}
+	if out, err := e2e.CLI(t, prodPolicy, "apply", "-f", "-"); err != nil || !strings.Contains(out, "configured") {
+		t.Errorf("clusterpass apply: %v\n%s", err, out)
+	}
+	await("MODIFIED", "e2e-prod", "bestEffort")
+	k.Must(t, "delete", "rp", "e2e-prod")
+	await("DELETED", "e2e-prod")
 }
 
 // TestOwnAPIByTwo: function and bridge must not overwrite each other's changes in their common store.
