@@ -18,22 +18,26 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
+	clusterpassv1alpha1 "github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	searchv1alpha1 "github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/recording/policy"
 )
 
 func (a *app) apply() *cobra.Command {
-	return a.fileCommand("apply", "Write roles, bindings and registries into the store",
+	return a.fileCommand("apply", "Write roles, bindings, registries and recording policies into the store",
 		`Write ClusterRoles and ClusterRoleBindings (rbac.authorization.k8s.io/v1) into the store. They define who may call
 which cluster. A call to cluster c needs a verb on the resource clusters/proxy of cluster.karmada.io with the
 resourceName c. The HTTP method determines the verb: get, create, update, patch or delete. Exec, attach, port-forward
 and other upgrades need create. ResourceRegistries (search.karmada.io/v1alpha1) define which kinds of which clusters
-the fleet serves. A change is effective within seconds.`, applyObject)
+the fleet serves. RecordingPolicies (clusterpass.io/v1alpha1) define which sessions are recorded. A change is effective
+within seconds.`, applyObject)
 }
 
 func (a *app) delete() *cobra.Command {
-	return a.fileCommand("delete", "Delete roles, bindings and registries from the store",
-		"Delete the ClusterRoles, ClusterRoleBindings and ResourceRegistries of a file from the store.", deleteObject)
+	return a.fileCommand("delete", "Delete roles, bindings, registries and recording policies from the store",
+		"Delete the ClusterRoles, ClusterRoleBindings, ResourceRegistries and RecordingPolicies of a file from the store.",
+		deleteObject)
 }
 
 func (a *app) fileCommand(use, short, long string,
@@ -129,10 +133,13 @@ func parseObject(doc []byte) (*object, error) {
 	case searchv1alpha1.APIVersion + " " + searchv1alpha1.Kind:
 		r := &searchv1alpha1.ResourceRegistry{}
 		o = &object{searchv1alpha1.Prefix, "resourceregistry", &r.ObjectMeta, r}
+	case clusterpassv1alpha1.APIVersion + " " + clusterpassv1alpha1.RecordingPolicyKind:
+		p := &clusterpassv1alpha1.RecordingPolicy{}
+		o = &object{clusterpassv1alpha1.RecordingPolicyPrefix, "recordingpolicy", &p.ObjectMeta, p}
 	default:
-		return nil,
-			fmt.Errorf("apiVersion %q, kind %q: want ClusterRole or ClusterRoleBinding of %s, or ResourceRegistry of %s",
-				t.APIVersion, t.Kind, rbac, searchv1alpha1.APIVersion)
+		return nil, fmt.Errorf("apiVersion %q, kind %q: want ClusterRole or ClusterRoleBinding of %s, ResourceRegistry of "+
+			"%s, or RecordingPolicy of %s", t.APIVersion, t.Kind, rbac, searchv1alpha1.APIVersion,
+			clusterpassv1alpha1.APIVersion)
 	}
 	if err := yaml.UnmarshalStrict(doc, o.value); err != nil {
 		return nil, err
@@ -140,8 +147,13 @@ func parseObject(doc []byte) (*object, error) {
 	if o.meta.Name == "" {
 		return nil, errors.New("metadata.name is missing; is the indentation right?")
 	}
-	if b, ok := o.value.(*rbacv1.ClusterRoleBinding); ok {
-		return o, checkBinding(b)
+	switch v := o.value.(type) {
+	case *rbacv1.ClusterRoleBinding:
+		return o, checkBinding(v)
+	case *clusterpassv1alpha1.RecordingPolicy:
+		if errs := policy.Validate(&v.Spec); len(errs) > 0 {
+			return nil, errs.ToAggregate()
+		}
 	}
 	return o, nil
 }
