@@ -144,6 +144,10 @@ func TestRules(t *testing.T) {
 				"Scheme=internal",
 			}, "FrontDoor alb",
 		},
+		{[]string{domain, certificate, image, "RecordingDays=30"}, ""},
+		{
+			[]string{"FrontDoor=api", "BridgeUrl=https://bridge.example.com", "RecordingDays=30"}, "CLUSTERPASS_RECORDINGS",
+		},
 		{[]string{domain, certificate}, "BridgeDigest"},
 		{[]string{image}, "DomainName"},
 		{[]string{certificate, image}, "DomainName"},

@@ -236,7 +236,8 @@ CALLS = {
         (
             "s3:CreateBucket DeleteBucket ListBucket GetBucketObjectLockConfiguration PutBucketObjectLockConfiguration GetBucketVersioning "
             "PutBucketVersioning GetBucketOwnershipControls PutBucketOwnershipControls GetBucketPublicAccessBlock PutBucketPublicAccessBlock "
-            "GetEncryptionConfiguration PutEncryptionConfiguration GetBucketTagging PutBucketTagging",
+            "GetEncryptionConfiguration PutEncryptionConfiguration GetLifecycleConfiguration PutLifecycleConfiguration GetBucketTagging "
+            "PutBucketTagging",
             BUCKETS,
         )
     ],
@@ -287,6 +288,7 @@ REFERENCES = {
     "${Key.Arn}": "{key}",
     "${Key}": "{key}",
     "${PassKMSKey}": "{pass_key}",
+    "${RecordingKey}": "{recording_key}",
     "${CertificateHeader}": "arn:{p}:secretsmanager:{r}:{a}:secret:CertificateHeader-*",
     "${Repository}": "{repository}",
     "${ProxyLogs}": "/clusterpass/{x}/*",
@@ -415,6 +417,7 @@ def parse(args):
     parser.add_argument("--zone", metavar="ID", help="HostedZoneId; without it, the deployer may not change records")
     parser.add_argument("--key", metavar="ARN", help="the stack's key, once it exists; without it, all keys of account and region")
     parser.add_argument("--pass-key", metavar="ARN", help="PassKMSKey; without it, the boundary denies signatures")
+    parser.add_argument("--recording-key", metavar="ARN", help="RecordingKMSKey; without it, roles use the stack's key for recordings")
     parser.add_argument("--repository", metavar="NAME", default="clusterpass-bridge", help="BridgeRepository (%(default)s)")
     options = parser.parse_args(args)
     if options.kind == "deployer" and not options.boundary:
@@ -442,6 +445,7 @@ def main(args):
         "services": sorted(set(services(all))),
     }
     values["key"] = options.key or "arn:{p}:kms:{r}:{a}:key/*".format(**values)
+    values["recording_key"] = options.recording_key or values["key"]
     calls = (deployer if options.kind == "deployer" else boundary)(all)
     json.dump(documents(calls, values), sys.stdout, indent=2)
     print()

@@ -20,6 +20,7 @@ const (
 	boundaryARN = "arn:aws:iam::111122223333:policy/boundary-gateway"
 	keyARN      = "arn:aws:kms:eu-central-1:111122223333:key/1"
 	passKeyARN  = "arn:aws:kms:eu-central-1:111122223333:key/2"
+	recordARN   = "arn:aws:kms:eu-central-1:111122223333:key/3"
 )
 
 func policies(t *testing.T, kind string, options ...string) []json.RawMessage {
@@ -135,6 +136,11 @@ func TestBoundaryAllowsWhatRolesMay(t *testing.T) {
 		if !slices.ContainsFunc(boundary[action], func(p string) bool { return covers(p, resource) }) {
 			t.Errorf("the boundary allows %s on %q, not on %s", action, boundary[action], resource)
 		}
+	}
+	keys := allowed(t, policies(t, "boundary", "--key", keyARN, "--recording-key", recordARN))["kms:GenerateDataKey"]
+	slices.Sort(keys)
+	if keys = slices.Compact(keys); !slices.Equal(keys, []string{keyARN, recordARN}) {
+		t.Errorf("the boundary allows kms:GenerateDataKey on %q, want the keys of the stack and of recordings", keys)
 	}
 	for id, r := range of(all, "AWS::IAM::Role") {
 		if got := render(r.Properties["PermissionsBoundary"]); len(got) != 1 || got[0] != "${PermissionsBoundary}" {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -134,8 +135,8 @@ func statementsOf(t *testing.T, all map[string]*template, id string) []statement
 	for _, arn := range render(of(all, "AWS::IAM::Role")[id].Properties["ManagedPolicyArns"]) {
 		name := strings.Trim(arn, "${}")
 		doc, ok := policies[path+" "+name]
-		if parameter := render(get(given, name)); !ok && len(parameter) == 1 {
-			doc, ok = policies["template.yaml "+strings.Trim(parameter[0], "${}")]
+		if parameter := render(get(given, name)); !ok && len(parameter) > 0 {
+			doc, ok = policies[definition(all, strings.Trim(parameter[0], "${}"))]
 		}
 		if !ok {
 			t.Errorf("%s has %s, which is no policy", id, arn)
@@ -144,6 +145,16 @@ func statementsOf(t *testing.T, all map[string]*template, id string) []statement
 		found = append(found, statements(t, doc)...)
 	}
 	return found
+}
+
+// definition returns the path and the resource of a Ref in template.yaml, or of an output of a nested template.
+func definition(all map[string]*template, reference string) string {
+	id, output, isNested := strings.Cut(reference, ".Outputs.")
+	if !isNested {
+		return "template.yaml " + id
+	}
+	path := all["template.yaml"].Resources[id].Properties["TemplateURL"].(string)
+	return path + " " + strings.Trim(render(all[path].Outputs[output].Value)[0], "${}")
 }
 
 // An attacker who controls a function that reads the CA's key, or a key that makes passes, can act as any user.
@@ -295,7 +306,7 @@ func TestLeastPrivilege(t *testing.T) {
 		"template.yaml FleetRole":                 slices.Concat(logs, read, vpc),
 		"template.yaml ControlRole":               slices.Concat(logs, read, write, vpc, sign),
 		"template.yaml RotateRole":                slices.Concat(logs, read, rotate, vpc),
-		"infra/aws/bridge.yaml TaskRole":          slices.Concat(read, write),
+		"infra/aws/bridge.yaml TaskRole":          slices.Concat(read, write, []string{"s3:PutObject"}),
 		"infra/aws/bridge.yaml ExecutionRole":     slices.Concat(logs, start),
 		"infra/aws/archive.yaml SubscriptionRole": {"firehose:PutRecord", "firehose:PutRecordBatch"},
 		"infra/aws/archive.yaml DeliveryRole": {
@@ -451,7 +462,7 @@ func TestWhoReachesWhom(t *testing.T) {
 
 func TestEncryption(t *testing.T) {
 	ownKey := func(v any) bool {
-		return slices.Contains([]string{"${Key.Arn}", "${Key}"}, strings.Join(render(v), ""))
+		return slices.Contains([]string{"${Key.Arn}", "${Key}", "${RecordingKey}"}, strings.Join(render(v), ""))
 	}
 	checks := map[string]func(resource) bool{
 		"AWS::DynamoDB::Table": func(r resource) bool {
@@ -513,6 +524,41 @@ func TestEncryption(t *testing.T) {
 	}
 }
 
+// TestRecordingsAreWrittenOnce: an attacker who controls a bridge must not be able to replace, delete or read the
+// recordings of earlier sessions.
+func TestRecordingsAreWrittenOnce(t *testing.T) {
+	all := load(t)
+	recordings := all["infra/aws/recordings.yaml"]
+	for id := range of(all, "AWS::IAM::Role") {
+		for _, s := range statementsOf(t, all, id) {
+			for _, action := range s.actions {
+				isOfBridge := id == "infra/aws/bridge.yaml TaskRole"
+				if s.effect == "Allow" && strings.HasPrefix(action, "s3:") && isOfBridge && action != "s3:PutObject" {
+					t.Errorf("%s may %s", id, action)
+				}
+			}
+		}
+	}
+	denied := false
+	for _, s := range statements(t, recordings.Resources["BucketPolicy"].Properties["PolicyDocument"]) {
+		denied = denied || s.effect == "Deny" && slices.Equal(s.actions, []string{"s3:PutObject"}) &&
+			slices.Equal(s.resources, []string{"${Bucket.Arn}/*"}) &&
+			reflect.DeepEqual(s.condition, map[string]any{"Null": map[string]any{"s3:if-none-match": "true"}})
+	}
+	if !denied {
+		t.Error("a part of a recording can be replaced")
+	}
+	rules, _ := get(recordings.Resources["Bucket"].Properties, "LifecycleConfiguration", "Rules").([]any)
+	if len(rules) != 1 || get(rules[0], "Status") != "Enabled" ||
+		!slices.Equal(render(get(rules[0], "ExpirationInDays")), []string{"${Days}"}) {
+		t.Errorf("recordings are deleted by %v", rules)
+	}
+	given := all["template.yaml"].Resources["BridgeService"].Properties["Parameters"]
+	if got := render(get(given, "Recordings")); got[0] != "s3:${Recordings.Outputs.Bucket}" {
+		t.Errorf("the bridge records to %s", got)
+	}
+}
+
 // TestKept: resources that cannot be restored survive the deletion of the stack. The next stack must not need their
 // names, except the table's.
 func TestKept(t *testing.T) {
@@ -520,6 +566,7 @@ func TestKept(t *testing.T) {
 	for _, id := range []string{
 		"template.yaml Key", "template.yaml Objects", "template.yaml ProxyLogs", "template.yaml FleetLogs",
 		"template.yaml ControlLogs", "infra/aws/bridge.yaml Logs", "infra/aws/archive.yaml Bucket",
+		"infra/aws/recordings.yaml Bucket",
 	} {
 		path, name, _ := strings.Cut(id, " ")
 		r := all[path].Resources[name]
