@@ -60,6 +60,20 @@ func TestExamplesConfigureAuthentication(t *testing.T) {
 	}
 }
 
+// TestExamplesRecordSessions fails if replicas do not get the place of recordings. They would refuse each session that
+// must be recorded.
+func TestExamplesRecordSessions(t *testing.T) {
+	for name, want := range map[string]string{
+		"recordings-s3": "s3:clusterpass-recordings/prod", "recordings-volume": "dir:/var/lib/clusterpass/recordings",
+	} {
+		manifest := mustHelm(t, "template", "gw", charts+"clusterpass", "--values", examples(t, "clusterpass")[name])
+		if !strings.Contains(manifest, `- name: CLUSTERPASS_RECORDINGS
+          value: "`+want+`"`) {
+			t.Errorf("%s: the replicas have no CLUSTERPASS_RECORDINGS=%s:\n%s", name, want, manifest)
+		}
+	}
+}
+
 // TestWrongValuesAreExplained fails if an installation with missing or mistyped values begins.
 func TestWrongValuesAreExplained(t *testing.T) {
 	const url = "url=https://clusterpass.example.com"
@@ -93,7 +107,13 @@ func TestWrongValuesAreExplained(t *testing.T) {
 		"closed metrics": {
 			"clusterpass", []string{url, "clientCA=x", "serviceMonitor.enabled=true"}, "networkPolicy.metricsFrom",
 		},
-		"drain":             {"clusterpass", []string{url, "clientCA=x", "drain.timeoutSeconds=9"}, "drain.delaySeconds"},
+		"drain": {"clusterpass", []string{url, "clientCA=x", "drain.timeoutSeconds=9"}, "drain.delaySeconds"},
+		"unknown place of recordings": {
+			"clusterpass", []string{url, "clientCA=x", "recordings=gs:bucket"}, "recordings",
+		},
+		"recordings without a volume": {
+			"clusterpass", []string{url, "clientCA=x", "recordings=dir:/recordings"}, "extraVolumeMounts",
+		},
 		"agent: no cluster": {"clusterpass-agent", nil, "--agent-format values"},
 		"agent: no token":   {"clusterpass-agent", []string{"cluster=a", "gateway." + url}, "token: use the values"},
 	} {

@@ -48,6 +48,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "CLUSTERPASS_DRAIN_TIMEOUT" (printf "%ds" (int .Values.drain.timeoutSeconds))
 }}
 {{- if .Values.audit }}{{ $_ := set $v "CLUSTERPASS_AUDIT" .Values.audit }}{{ end }}
+{{- if .Values.recordings }}{{ $_ := set $v "CLUSTERPASS_RECORDINGS" .Values.recordings }}{{ end }}
 {{- if .Values.clientCA }}{{ $_ := set $v "CLUSTERPASS_CLIENT_CA" (trim .Values.clientCA) }}{{ end }}
 {{- if .Values.authentication }}{{ $_ := set $v "CLUSTERPASS_AUTHENTICATION" (toYaml .Values.authentication) }}{{ end }}
 {{- if eq .Values.tls.mode "gateway" }}
