@@ -40,6 +40,8 @@ var defaults = []string{
 	"CLUSTERPASS_MAX_HEADER_BYTES", "CLUSTERPASS_RECHECK", "CLUSTERPASS_PROBE_INTERVAL", "CLUSTERPASS_MAX_CALLS",
 	"CLUSTERPASS_MAX_CALLS_PER_CALLER", "CLUSTERPASS_MAX_CALLS_PER_CLUSTER", "CLUSTERPASS_MAX_UNVERIFIED",
 	"CLUSTERPASS_AUDIT_FILES", "CLUSTERPASS_AUDIT_SPOOL", "CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE",
+	// only with RecordingDays, and only for a directory
+	"CLUSTERPASS_RECORDINGS", "CLUSTERPASS_RECORDINGS_MAX_AGE", "CLUSTERPASS_RECORDINGS_MAX_BYTES",
 	"CLUSTERPASS_MAX_UNKNOWN", "CLUSTERPASS_MAX_UNKNOWN_PER_SOURCE",
 	"CLUSTERPASS_MAX_IDLE_CONNECTIONS", "CLUSTERPASS_MAX_IDLE_CONNECTIONS_PER_SOURCE",
 	"CLUSTERPASS_SOURCE_ADDRESS",                                       // the bridge's default is correct behind the ALB
@@ -374,6 +376,9 @@ func TestAuditEventsOutliveTheStack(t *testing.T) {
 		"AuditArchiveDays=30", "RecordingDays=30",
 	}
 	outputs := a.deploy(parameters...)
+	if got, want := a.bridgeEnvironment()["CLUSTERPASS_RECORDINGS"], "s3:"+outputs["RecordingsBucket"]; got != want {
+		t.Errorf("the bridge records to %q, want %q", got, want)
+	}
 	programs := []string{"bridge", "control", "fleet", "proxy"}
 	groups := a.auditGroups()
 	if len(groups) != len(programs) {
