@@ -1,0 +1,232 @@
+package recording
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Type is the code of an event. Players of asciicast ignore the codes that they do not know.
+type Type string
+
+// The types of events that Reader returns.
+const (
+	Output      Type = "o"
+	Stderr      Type = "stderr"
+	Input       Type = "i"
+	Resize      Type = "r"
+	Exit        Type = "exit"        // a metav1.Status in JSON
+	Transferred Type = "transferred" // counts of bytes of a port-forward
+)
+
+// The types of events that belong to the chain of parts.
+const (
+	typePart      Type = "part"
+	typeEnd       Type = "end"
+	typeSignature Type = "signature"
+)
+
+// base64Suffix is added to the code of an event whose data is in base64.
+const base64Suffix = ".base64"
+
+const (
+	// pieceSize bounds the data of one event. JSON needs at most six bytes for each byte.
+	pieceSize = 16 << 10
+	maxEvent  = 6*pieceSize + 64
+)
+
+// header is the first line of a recording: the header of asciicast v2 with Info. Terminals without a known size have
+// the usual one.
+type header struct {
+	Version   int    `json:"version"`
+	Width     uint16 `json:"width"`
+	Height    uint16 `json:"height"`
+	Timestamp int64  `json:"timestamp"`
+	Title     string `json:"title,omitempty"`
+	Command   string `json:"command,omitempty"`
+	Info      *Info  `json:"clusterpass"`
+}
+
+func newHeader(i *Info) *header {
+	return &header{
+		Version: 2, Width: 80, Height: 24, Timestamp: i.Start.Unix(), Title: i.Title(),
+		Command: strings.Join(i.Command, " "), Info: i,
+	}
+}
+
+// Title returns the kind of the session and where it is.
+func (i *Info) Title() string {
+	where := []string{i.Cluster}
+	for _, s := range []string{i.Namespace, i.Pod, i.Container} {
+		if s != "" {
+			where = append(where, s)
+		}
+	}
+	return i.Kind + " " + strings.Join(where, "/")
+}
+
+// appendEvents appends events with data, which must not be empty and has at most pieceSize bytes. A character that the
+// ends of data cut in two gets events of its own, so that the rest stays text.
+func appendEvents(b []byte, t time.Duration, typ Type, data []byte) []byte {
+	lead := 0
+	for lead < len(data) && !utf8.RuneStart(data[lead]) {
+		lead++
+	}
+	if 0 < lead && lead < utf8.UTFMax && lead < len(data) {
+		b = appendEvent(b, t, typ, data[:lead])
+		data = data[lead:]
+	}
+	if tail := incompleteTail(data); 0 < tail && tail < len(data) {
+		b = appendEvent(b, t, typ, data[:len(data)-tail])
+		data = data[len(data)-tail:]
+	}
+	return appendEvent(b, t, typ, data)
+}
+
+// incompleteTail returns the number of bytes at the end of p that begin a character without completing it.
+func incompleteTail(p []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
+		if tail := p[len(p)-n:]; utf8.RuneStart(tail[0]) {
+			if utf8.FullRune(tail) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// appendEvent appends one event. Data that is no UTF-8 is encoded in base64.
+func appendEvent(b []byte, t time.Duration, typ Type, data []byte) []byte {
+	start := len(b)
+	b = appendStart(b, t, typ)
+	if text, ok := appendJSONString(append(b, `",`...), data); ok {
+		return append(text, "]\n"...)
+	}
+	b = append(appendStart(b[:start], t, typ), base64Suffix+`","`...)
+	b = base64.StdEncoding.AppendEncode(b, data)
+	return append(b, "\"]\n"...)
+}
+
+// appendStart appends the time and the code without the quotation mark that ends it.
+func appendStart(b []byte, t time.Duration, typ Type) []byte {
+	b = append(b, '[')
+	b = strconv.AppendInt(b, int64(t/time.Second), 10)
+	b = append(b, '.')
+	micros := strconv.AppendInt(nil, int64(time.Second+t%time.Second)/int64(time.Microsecond), 10)
+	b = append(b, micros[1:]...)
+	b = append(b, `,"`...)
+	return append(b, typ...)
+}
+
+// isPlain has the bytes of ASCII that JSON strings contain as they are.
+var isPlain = func() (plain [256]bool) {
+	for c := byte(' '); c < utf8.RuneSelf; c++ {
+		plain[c] = c != '"' && c != '\\'
+	}
+	return plain
+}()
+
+// appendJSONString appends p as a string of JSON. It returns false if p is no UTF-8.
+func appendJSONString(b, p []byte) ([]byte, bool) {
+	b = append(b, '"')
+	written := 0
+	for i := 0; i < len(p); {
+		c := p[i]
+		switch {
+		case isPlain[c]:
+			i++
+			continue
+		case c >= utf8.RuneSelf:
+			r, size := utf8.DecodeRune(p[i:])
+			if r == utf8.RuneError && size == 1 {
+				return b, false
+			}
+			i += size
+			continue
+		}
+		b = append(b, p[written:i]...)
+		b = appendEscape(b, c)
+		i++
+		written = i
+	}
+	b = append(b, p[written:]...)
+	return append(b, '"'), true
+}
+
+func appendEscape(b []byte, c byte) []byte {
+	const hex = "0123456789abcdef"
+	switch c {
+	case '"', '\\':
+		return append(b, '\\', c)
+	case '\n':
+		return append(b, '\\', 'n')
+	case '\r':
+		return append(b, '\\', 'r')
+	case '\t':
+		return append(b, '\\', 't')
+	}
+	return append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+}
+
+// Event is one event of a recording.
+type Event struct {
+	Time          time.Duration // since the start
+	Type          Type
+	Data          []byte // of Output, Stderr, Input and Exit
+	Width, Height uint16 // of Resize
+	In, Out       int64  // of Transferred: bytes from and to the client
+}
+
+// parseEvent parses a line. Data of the types of the chain is in Event.Data.
+func parseEvent(line []byte) (Event, error) {
+	var fields []json.RawMessage
+	if err := json.Unmarshal(line, &fields); err != nil {
+		return Event{}, fmt.Errorf("event of a recording: %w", err)
+	}
+	var (
+		seconds    float64
+		code, data string
+	)
+	if len(fields) != 3 {
+		return Event{}, fmt.Errorf("event of a recording: it has %d fields; want 3", len(fields))
+	}
+	for i, to := range []any{&seconds, &code, &data} {
+		if err := json.Unmarshal(fields[i], to); err != nil {
+			return Event{}, fmt.Errorf("event of a recording: %w", err)
+		}
+	}
+	const maxSeconds = 1e9 // more than 30 years; greater ones do not fit into a Duration
+	if seconds < 0 || seconds > maxSeconds {
+		return Event{}, fmt.Errorf("event of a recording: the time %g is out of range", seconds)
+	}
+	e := Event{Time: time.Duration(seconds*1e6+0.5) * time.Microsecond, Type: Type(code), Data: []byte(data)}
+	if plain, ok := strings.CutSuffix(code, base64Suffix); ok {
+		var err error
+		if e.Data, err = base64.StdEncoding.DecodeString(data); err != nil {
+			return Event{}, fmt.Errorf("event of a recording: %w", err)
+		}
+		e.Type = Type(plain)
+	}
+	return e, e.parseNumbers()
+}
+
+func (e *Event) parseNumbers() (err error) {
+	switch e.Type {
+	case Resize:
+		_, err = fmt.Sscanf(string(e.Data), "%dx%d", &e.Width, &e.Height)
+	case Transferred:
+		_, err = fmt.Sscanf(string(e.Data), "in=%d out=%d", &e.In, &e.Out)
+	default:
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("event %s of a recording: %w", e.Type, err)
+	}
+	e.Data = nil
+	return nil
+}

@@ -1,0 +1,72 @@
+package recording
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// The kinds of a session.
+const (
+	Exec        = "exec"
+	Attach      = "attach" // also of an ephemeral container
+	PortForward = "portforward"
+)
+
+// Info describes a session. It is stored in the header of its recording.
+type Info struct {
+	// ID names the recording. Recorder.Begin sets it to the value of NewID if it is empty.
+	ID        string   `json:"id"`
+	User      string   `json:"user"`
+	Groups    []string `json:"groups,omitempty"`
+	Pass      string   `json:"pass,omitempty"`      // the uid of the caller's pass, if any
+	RequestID string   `json:"requestID,omitempty"` // the Audit-Id of the request
+	Cluster   string   `json:"cluster"`
+	Namespace string   `json:"namespace,omitempty"`
+	Pod       string   `json:"pod,omitempty"`
+	Container string   `json:"container,omitempty"`
+	Kind      string   `json:"kind"` // Exec, Attach or PortForward
+	Command   []string `json:"command,omitempty"`
+	TTY       bool     `json:"tty,omitempty"`
+	HasInput  bool     `json:"hasInput,omitempty"` // the session has a standard input
+	// RecordsInput makes Session.Input record. Without it, Session.Input ignores the bytes.
+	RecordsInput bool      `json:"recordsInput,omitempty"`
+	Start        time.Time `json:"start"` // Recorder.Begin sets a zero time to the current one
+}
+
+// Limits of a recording.
+const (
+	// MaxPart is the maximum size of a part in bytes. A recorder ends a part at about half of it.
+	MaxPart = 2 << 20
+	// StoreTimeout is how long a part may wait and be written before its session fails.
+	StoreTimeout = 10 * time.Second
+)
+
+// Part describes a stored part.
+type Part struct {
+	Number int
+	Size   int64 // bytes
+	Stored time.Time
+}
+
+// Store stores the parts of recordings. It is safe for concurrent use. An id must be valid by ValidID, and a number at
+// least 0. Its errors may wrap ErrNotFound, ErrExists and those of a context.
+type Store interface {
+	// Put stores a new part durably, or returns ErrExists. It does not change or keep part. After another error, the part
+	// may have been stored.
+	Put(ctx context.Context, id string, number int, part []byte) error
+	// Get returns a part of at most MaxPart bytes, or ErrNotFound.
+	Get(ctx context.Context, id string, number int) ([]byte, error)
+	// Parts returns the parts of a recording by their numbers, or ErrNotFound if there are none.
+	Parts(ctx context.Context, id string) ([]Part, error)
+	// List returns the ids of all recordings that start with prefix, sorted. IDs begin with the time of the start, as in
+	// 20060102T150405Z, so that a prefix selects a day.
+	List(ctx context.Context, prefix string) ([]string, error)
+}
+
+// Errors of stores and sessions.
+var (
+	ErrNotFound = errors.New("recording not found")
+	ErrExists   = errors.New("part of a recording exists already")
+	ErrClosed   = errors.New("the recording is closed")
+)

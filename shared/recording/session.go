@@ -1,0 +1,278 @@
+package recording
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+// Session records one session. Its methods are safe for concurrent use. An event has the time of its call.
+//
+// The methods that record copy their arguments. They block while the Store is too slow, for about StoreTimeout at most,
+// and then return an error. After an error, nothing more is recorded and the recording stays without an end.
+type Session struct {
+	recorder *Recorder
+	info     Info
+	ctx      context.Context //nolint:containedctx // of the writes, which outlive every call
+	started  time.Time       // with a monotonic clock
+	wake     chan struct{}   // has an element if run must store the buffered events
+	failed   chan struct{}
+	done     chan struct{} // closed when run has returned
+
+	// Only Begin and run use these.
+	previous [sha256.Size]byte // the digest of the last part
+	number   int               // of the next part
+
+	mu     sync.Mutex
+	space  sync.Cond // signals that events are empty, or that the session has ended
+	events []byte    // of the next part, after firstLine bytes; nil if there are none
+	first  time.Duration
+	last   time.Duration
+	timer  *time.Timer // stores the events when the first of them is partInterval old
+	closed bool
+	err    error
+}
+
+// firstLine is the space for the event with the digest of the part before.
+const firstLine = 128
+
+func newSession(ctx context.Context, r *Recorder, i Info) *Session {
+	s := &Session{
+		recorder: r, info: i, ctx: ctx, started: r.cfg.Now(), number: 1,
+		wake: make(chan struct{}, 1), failed: make(chan struct{}), done: make(chan struct{}),
+	}
+	s.space.L = &s.mu
+	s.timer = time.AfterFunc(time.Hour, s.wakeUp)
+	s.timer.Stop()
+	return s
+}
+
+// ID returns the name of the recording.
+func (s *Session) ID() string { return s.info.ID }
+
+// Output records bytes of standard output, which is channel 1, or of standard error, which is channel 2.
+func (s *Session) Output(channel int, p []byte) error {
+	switch channel {
+	case 1:
+		return s.record(Output, p)
+	case 2:
+		return s.record(Stderr, p)
+	}
+	return fmt.Errorf("record a session: there is no output channel %d", channel)
+}
+
+// Input records bytes of standard input. It ignores them unless Info.RecordsInput is true.
+func (s *Session) Input(p []byte) error {
+	if !s.info.RecordsInput {
+		return s.Err()
+	}
+	return s.record(Input, p)
+}
+
+// Resize records the size of the terminal in characters.
+func (s *Session) Resize(width, height uint16) error {
+	return s.record(Resize, fmt.Appendf(nil, "%dx%d", width, height))
+}
+
+// Exit records bytes of the error channel, which contain a metav1.Status.
+func (s *Session) Exit(status []byte) error { return s.record(Exit, status) }
+
+// Transferred records how many bytes a port-forward has transferred from and to the client.
+func (s *Session) Transferred(in, out int64) error {
+	return s.record(Transferred, fmt.Appendf(nil, "in=%d out=%d", in, out))
+}
+
+// Failed returns a channel that is closed when the recording has failed.
+func (s *Session) Failed() <-chan struct{} { return s.failed }
+
+// Err returns why the recording has failed, or nil.
+func (s *Session) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Close stores the last part and returns the error of the recording. It blocks for about twice StoreTimeout at most.
+// Later calls return the same.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		s.space.Broadcast()
+	}
+	s.mu.Unlock()
+	s.wakeUp()
+	<-s.done
+	return s.Err()
+}
+
+func (s *Session) record(typ Type, p []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.recorder.cfg.Now().Sub(s.started)
+	for {
+		if err := s.waitForSpace(); err != nil {
+			return err
+		}
+		if len(p) == 0 {
+			return nil
+		}
+		n := pieceLen(p)
+		t = max(t, s.last) // other calls may have been faster
+		if s.events == nil {
+			s.events, s.first = s.recorder.buffer(), t
+			s.timer.Reset(partInterval)
+		}
+		s.events = appendEvents(s.events, t, typ, p[:n])
+		p, s.last = p[n:], t
+		if len(s.events) >= partSize {
+			s.wakeUp()
+		}
+	}
+}
+
+// pieceLen returns the length of the first piece of p. A piece does not end within a character.
+func pieceLen(p []byte) int {
+	if len(p) <= pieceSize {
+		return len(p)
+	}
+	n := pieceSize
+	for n > pieceSize-utf8.UTFMax && !utf8.RuneStart(p[n]) {
+		n--
+	}
+	return n
+}
+
+// waitForSpace blocks until an event may be added. The caller has locked s.mu.
+func (s *Session) waitForSpace() error {
+	for len(s.events) >= partSize && s.err == nil && !s.closed {
+		s.space.Wait()
+	}
+	switch {
+	case s.err != nil:
+		return s.err
+	case s.closed:
+		return ErrClosed
+	}
+	return nil
+}
+
+func (s *Session) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Session) fail(err error) {
+	s.mu.Lock()
+	if s.err == nil {
+		s.err = err
+		close(s.failed)
+		s.recorder.cfg.Log.Error("session recording failed", "recording", s.info.ID, "user", s.info.User,
+			"cluster", s.info.Cluster, "err", err)
+	}
+	s.space.Broadcast()
+	s.mu.Unlock()
+	s.wakeUp()
+}
+
+// run stores the parts until the session is closed or has failed.
+func (s *Session) run() {
+	defer close(s.done)
+	var writes sync.WaitGroup
+	defer writes.Wait()
+	slots := make(chan struct{}, maxInFlight)
+	for {
+		<-s.wake
+		b := s.take()
+		if b.err != nil {
+			return
+		}
+		if b.closed {
+			writes.Wait() // an end is stored only after all other parts
+			if s.Err() == nil {
+				s.end(b)
+			}
+			return
+		}
+		if b.events == nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, StoreTimeout)
+		number, part := s.part(b)
+		slots <- struct{}{} // a write ends at its deadline at the latest
+		writes.Go(func() {
+			defer func() { <-slots }()
+			defer cancel()
+			s.write(ctx, number, part)
+			s.recorder.free(part)
+		})
+	}
+}
+
+// batch has the events of a part.
+type batch struct {
+	events      []byte // after firstLine bytes
+	first, last time.Duration
+	closed      bool
+	err         error
+}
+
+// take removes the buffered events.
+func (s *Session) take() batch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := batch{s.events, s.first, s.last, s.closed, s.err}
+	s.events = nil
+	s.timer.Stop()
+	s.space.Broadcast()
+	return b
+}
+
+// part returns the next part: an event with the digest of the part before it, the events and a signature.
+func (s *Session) part(b batch) (number int, part []byte) {
+	number = s.number
+	s.number++
+	line := appendEvent(make([]byte, 0, firstLine), b.first, typePart, partText(number, s.previous))
+	part = b.events[firstLine-len(line):]
+	copy(part, line)
+	return number, s.seal(part, b.last)
+}
+
+func partText(number int, previous [sha256.Size]byte) []byte {
+	return fmt.Appendf(nil, "%d %s", number, hex.EncodeToString(previous[:]))
+}
+
+func signatureText(keyID string, signature []byte) []byte {
+	return append([]byte(keyID+" "), base64.StdEncoding.EncodeToString(signature)...)
+}
+
+// end stores the remaining events with the event that ends the recording.
+func (s *Session) end(b batch) {
+	if b.events == nil {
+		b.events, b.first = s.recorder.buffer(), b.last
+	}
+	b.last = max(b.last, s.recorder.cfg.Now().Sub(s.started))
+	b.events = appendEvent(b.events, b.last, typeEnd, fmt.Appendf(nil, "%d", s.number+1))
+	ctx, cancel := context.WithTimeout(s.ctx, StoreTimeout)
+	defer cancel()
+	number, part := s.part(b)
+	s.write(ctx, number, part)
+	s.recorder.free(part)
+}
+
+func (s *Session) write(ctx context.Context, number int, part []byte) {
+	if err := s.recorder.put(ctx, s.info.ID, number, part); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("%w; the store of recordings did not answer in %s", err, StoreTimeout)
+		}
+		s.fail(err)
+	}
+}
