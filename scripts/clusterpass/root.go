@@ -13,6 +13,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/recording/keys"
 	"github.com/clusterpass/clusterpass/shared/registration"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/shared/stores/kubernetes"
@@ -49,7 +50,8 @@ The commands for administrators write into the installation's stores, at the loc
 		"allow clusters with loopback addresses, as in the gateway's configuration; always allowed with dir:PATH")
 	cmd.PersistentFlags().StringVar(&a.passKMSKey, "pass-kms-key", os.Getenv("CLUSTERPASS_PASS_KMS_KEY"),
 		"key in AWS KMS that signs passes, as in the gateway's configuration: ARN, ID or alias")
-	cmd.AddCommand(a.init(), a.cluster(), a.pass(), a.cert(), a.apply(), a.delete(), a.audit(), a.backup(), a.restore())
+	cmd.AddCommand(a.init(), a.cluster(), a.pass(), a.cert(), a.apply(), a.delete(), a.audit(), a.backup(), a.restore(),
+		a.recording())
 	for _, c := range []*cobra.Command{login(), kubeconfigCommand(), doctor(), versionCommand()} {
 		c.SetHelpFunc(helpWithoutGlobalFlags)
 		cmd.AddCommand(c)
@@ -99,8 +101,8 @@ func (a *app) init() *cobra.Command {
 kubernetes:NAMESPACE it creates the namespace and the CustomResourceDefinition records.store.clusterpass.io, which only
 an administrator of the hub may do. In a new store it creates the ResourceRegistry "default", with which the fleet has
 all kinds of all clusters. A store is new while it has no clusters, roles, passes or registries. In every store it
-publishes the keys that verify passes. The control function, the bridge and the local program also publish the keys when
-they start.`,
+publishes the keys that verify passes, and creates the key that signs recordings of sessions. The control function, the
+bridge and the local program also publish the keys when they start.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			st, addr, err := a.openStores(cmd.Context())
 			if err != nil {
@@ -136,6 +138,9 @@ they start.`,
 			}
 			if err != nil {
 				return fmt.Errorf("publish the keys that verify passes: %w", err)
+			}
+			if _, err := keys.Ensure(cmd.Context(), st.Secrets, st.Objects); err != nil {
+				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is ready\n", addr)
 			return err

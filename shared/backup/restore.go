@@ -14,6 +14,7 @@ import (
 	searchv1alpha1 "github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/recording/keys"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
@@ -116,6 +117,7 @@ func (r *restorer) checkNew(ctx context.Context) error {
 	own := []string{
 		passes.PassKeys, passes.AgentKeys, passes.TunnelKeys, clusterpassv1alpha1.InstallationKey,
 		searchv1alpha1.Prefix + stores.DefaultRegistry, stores.DecisionKey, passes.CASecret, passes.ServerCASecret,
+		keys.Name,
 	}
 	for _, prefix := range Prefixes {
 		page, err := r.stores.Objects.List(ctx, prefix, len(own)+1, "")

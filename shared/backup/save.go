@@ -12,6 +12,7 @@ import (
 	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/recording/keys"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
@@ -75,7 +76,7 @@ func (s *saver) save(ctx context.Context) error {
 		s.want(m.Name)
 	}
 	// The list of secrets may lag.
-	s.want(passes.PassKeys, passes.AgentKeys, passes.CASecret, passes.ServerCASecret)
+	s.want(passes.PassKeys, passes.AgentKeys, passes.CASecret, passes.ServerCASecret, keys.Name)
 	if err := s.readSecrets(ctx); err != nil {
 		return err
 	}

@@ -23,6 +23,9 @@ const (
 	Transferred Type = "transferred" // counts of bytes of a port-forward
 )
 
+// Marker is the type of a marker of asciicast. Recordings have none, but exported files.
+const Marker Type = "m"
+
 // The types of events that belong to the chain of parts.
 const (
 	typePart      Type = "part"
@@ -39,8 +42,7 @@ const (
 	maxEvent  = 6*pieceSize + 64
 )
 
-// header is the first line of a recording: the header of asciicast v2 with Info. Terminals without a known size have
-// the usual one.
+// header is the first line of a recording: the header of asciicast v2 with Info.
 type header struct {
 	Version   int    `json:"version"`
 	Width     uint16 `json:"width"`
@@ -51,11 +53,18 @@ type header struct {
 	Info      *Info  `json:"clusterpass"`
 }
 
-func newHeader(i *Info) *header {
-	return &header{
-		Version: 2, Width: 80, Height: 24, Timestamp: i.Start.Unix(), Title: i.Title(),
+// The size of a terminal that is not known.
+const (
+	DefaultWidth  = 80
+	DefaultHeight = 24
+)
+
+// Header returns the first line of a file in asciicast v2, without its end.
+func (i *Info) Header(width, height uint16) ([]byte, error) {
+	return json.Marshal(header{
+		Version: 2, Width: width, Height: height, Timestamp: i.Start.Unix(), Title: i.Title(),
 		Command: strings.Join(i.Command, " "), Info: i,
-	}
+	})
 }
 
 // Title returns the kind of the session and where it is.
@@ -77,18 +86,18 @@ func appendEvents(b []byte, t time.Duration, typ Type, data []byte) []byte {
 		lead++
 	}
 	if 0 < lead && lead < utf8.UTFMax && lead < len(data) {
-		b = appendEvent(b, t, typ, data[:lead])
+		b = AppendEvent(b, t, typ, data[:lead])
 		data = data[lead:]
 	}
-	if tail := incompleteTail(data); 0 < tail && tail < len(data) {
-		b = appendEvent(b, t, typ, data[:len(data)-tail])
+	if tail := IncompleteTail(data); 0 < tail && tail < len(data) {
+		b = AppendEvent(b, t, typ, data[:len(data)-tail])
 		data = data[len(data)-tail:]
 	}
-	return appendEvent(b, t, typ, data)
+	return AppendEvent(b, t, typ, data)
 }
 
-// incompleteTail returns the number of bytes at the end of p that begin a character without completing it.
-func incompleteTail(p []byte) int {
+// IncompleteTail returns the number of bytes at the end of p that begin a character without completing it.
+func IncompleteTail(p []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
 		if tail := p[len(p)-n:]; utf8.RuneStart(tail[0]) {
 			if utf8.FullRune(tail) {
@@ -100,8 +109,8 @@ func incompleteTail(p []byte) int {
 	return 0
 }
 
-// appendEvent appends one event. Data that is no UTF-8 is encoded in base64.
-func appendEvent(b []byte, t time.Duration, typ Type, data []byte) []byte {
+// AppendEvent appends the line of one event to b. Data that is no UTF-8 is encoded in base64.
+func AppendEvent(b []byte, t time.Duration, typ Type, data []byte) []byte {
 	start := len(b)
 	b = appendStart(b, t, typ)
 	if text, ok := appendJSONString(append(b, `",`...), data); ok {

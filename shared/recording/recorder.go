@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -60,7 +59,7 @@ func (r *Recorder) Begin(ctx context.Context, i Info) (*Session, error) {
 	if !ValidID(i.ID) {
 		return nil, fmt.Errorf("begin a recording: the id %.64q is not valid", i.ID)
 	}
-	first, err := json.Marshal(newHeader(&i))
+	first, err := i.Header(DefaultWidth, DefaultHeight)
 	if err != nil {
 		return nil, fmt.Errorf("begin a recording: %w", err)
 	}
@@ -109,7 +108,7 @@ func (s *Session) seal(part []byte, t time.Duration) []byte {
 	signer := s.recorder.cfg.Signer
 	signature := signer.sign(hash.Sum(nil))
 	events := len(part)
-	part = appendEvent(part, t, typeSignature, signatureText(signer.id, signature))
+	part = AppendEvent(part, t, typeSignature, signatureText(signer.id, signature))
 	hash.Write(part[events:])
 	hash.Sum(s.previous[:0])
 	return part

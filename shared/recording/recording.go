@@ -3,6 +3,9 @@ package recording
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -70,3 +73,20 @@ var (
 	ErrExists   = errors.New("part of a recording exists already")
 	ErrClosed   = errors.New("the recording is closed")
 )
+
+// partSuffix ends the name of a part.
+const partSuffix = ".cast"
+
+// PartName returns the name of the file or object of a part.
+func PartName(number int) string { return fmt.Sprintf("%08d%s", number, partSuffix) }
+
+// PartNumber returns the number of the part whose name PartName returned.
+func PartNumber(name string) (number int, ok bool) {
+	number, err := strconv.Atoi(strings.TrimSuffix(name, partSuffix))
+	return number, err == nil && number >= 0 && PartName(number) == name
+}
+
+// InvalidID returns the error of a Store for an id or a number that is not valid.
+func InvalidID(id string) error {
+	return fmt.Errorf("the id of a recording %.64q is not valid; clusterpass recording list prints them", id)
+}

@@ -240,7 +240,7 @@ func (s *Session) take() batch {
 func (s *Session) part(b batch) (number int, part []byte) {
 	number = s.number
 	s.number++
-	line := appendEvent(make([]byte, 0, firstLine), b.first, typePart, partText(number, s.previous))
+	line := AppendEvent(make([]byte, 0, firstLine), b.first, typePart, partText(number, s.previous))
 	part = b.events[firstLine-len(line):]
 	copy(part, line)
 	return number, s.seal(part, b.last)
@@ -260,7 +260,7 @@ func (s *Session) end(b batch) {
 		b.events, b.first = s.recorder.buffer(), b.last
 	}
 	b.last = max(b.last, s.recorder.cfg.Now().Sub(s.started))
-	b.events = appendEvent(b.events, b.last, typeEnd, fmt.Appendf(nil, "%d", s.number+1))
+	b.events = AppendEvent(b.events, b.last, typeEnd, fmt.Appendf(nil, "%d", s.number+1))
 	ctx, cancel := context.WithTimeout(s.ctx, StoreTimeout)
 	defer cancel()
 	number, part := s.part(b)

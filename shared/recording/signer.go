@@ -55,6 +55,14 @@ func signedMessage(digest []byte) []byte { return append([]byte(signatureDomain)
 
 func (s *Signer) sign(digest []byte) []byte { return ed25519.Sign(s.key, signedMessage(digest)) }
 
+// orEmpty returns keys that are not nil, with which every part is verified.
+func (k Keys) orEmpty() Keys {
+	if k == nil {
+		return Keys{}
+	}
+	return k
+}
+
 func (k Keys) verify(id string, digest, signature []byte) bool {
 	key, ok := k[id]
 	return ok && ed25519.Verify(key, signedMessage(digest), signature)

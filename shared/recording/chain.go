@@ -1,0 +1,200 @@
+package recording
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// FaultKind is what is wrong with a recording.
+type FaultKind string
+
+// The kinds of a Fault.
+const (
+	// Cut means that the recording has no end. Its session may still run.
+	Cut       FaultKind = "cut"
+	Missing   FaultKind = "missing"   // there are later parts
+	Changed   FaultKind = "changed"   // the part does not have its signature
+	Reordered FaultKind = "reordered" // the part has another place, or belongs to another recording
+	Unsigned  FaultKind = "unsigned"  // the key of the signature is unknown
+)
+
+// Fault is the error of a part of a recording.
+type Fault struct {
+	Kind FaultKind
+	Part int
+	Why  string
+}
+
+func (f *Fault) Error() string {
+	if f.Kind == Cut {
+		return f.Why
+	}
+	return fmt.Sprintf("part %d is %s: %s", f.Part, f.Kind, f.Why)
+}
+
+// part is a part that was parsed, and verified if there are keys.
+type part struct {
+	number   int
+	previous string // the digest of the part before in hexadecimal, or empty in part 0
+	header   *Info  // of part 0
+	events   []byte // lines
+	end      int    // the number of parts, in the last one
+	digest   [sha256.Size]byte
+}
+
+// parsePart parses a part and verifies its signature, unless keys is nil. It does not verify the place of the part,
+// whose expected number is only for the Fault.
+func parsePart(data []byte, expected int, keys Keys) (*part, *Fault) {
+	changed := func(why error) *Fault { return &Fault{Changed, expected, why.Error()} }
+	content, signature := cutLastLine(data)
+	if signature == nil {
+		return nil, changed(errors.New("it has no signature"))
+	}
+	if keys != nil {
+		keyID, ok, err := verifyLine(content, signature, keys)
+		switch {
+		case err != nil:
+			return nil, changed(err)
+		case keys[keyID] == nil:
+			return nil, &Fault{Unsigned, expected, fmt.Sprintf("its signature is by the unknown key %.64q", keyID)}
+		case !ok:
+			return nil, changed(errors.New("its signature belongs to other bytes"))
+		}
+	}
+	p := &part{digest: sha256.Sum256(data)}
+	if err := p.parse(content); err != nil {
+		return nil, changed(err)
+	}
+	return p, nil
+}
+
+// cutLastLine splits data before its last line. The line is nil if data does not end with one.
+func cutLastLine(data []byte) (before, line []byte) {
+	body, ok := bytes.CutSuffix(data, []byte("\n"))
+	if !ok || len(body) == 0 {
+		return data, nil
+	}
+	at := bytes.LastIndexByte(body, '\n') + 1
+	return data[:at], body[at:]
+}
+
+// verifyLine returns the key of a signature, and whether the signature belongs to content.
+func verifyLine(content, line []byte, keys Keys) (keyID string, ok bool, err error) {
+	e, err := parseEvent(line)
+	if err != nil || e.Type != typeSignature {
+		return "", false, errors.New("it has no signature")
+	}
+	keyID, text, _ := strings.Cut(string(e.Data), " ")
+	signature, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return keyID, false, errors.New("its signature is not in base64")
+	}
+	digest := sha256.Sum256(content)
+	return keyID, keys.verify(keyID, digest[:], signature), nil
+}
+
+// parse reads the first and the last line of content, which is a part without its signature.
+func (p *part) parse(content []byte) error {
+	first, rest, ok := bytes.Cut(content, []byte("\n"))
+	if !ok {
+		return errors.New("it is empty")
+	}
+	p.events = rest
+	if bytes.HasPrefix(first, []byte("{")) {
+		var h header
+		if err := json.Unmarshal(first, &h); err != nil || h.Info == nil || h.Version != 2 {
+			return errors.New("its header is no header of a recording")
+		}
+		p.header = h.Info
+		return nil
+	}
+	e, err := parseEvent(first)
+	if err != nil || e.Type != typePart {
+		return errors.New("it does not begin with its number")
+	}
+	number, previous, _ := strings.Cut(string(e.Data), " ")
+	if p.number, err = strconv.Atoi(number); err != nil || p.number < 1 || len(previous) != hex.EncodedLen(sha256.Size) {
+		return errors.New("its number or the digest of the part before it is invalid")
+	}
+	p.previous = previous
+	return p.parseEnd()
+}
+
+// parseEnd removes the event that ends the recording from p.events, if it is the last one.
+func (p *part) parseEnd() error {
+	before, line := cutLastLine(p.events)
+	if line == nil {
+		return nil
+	}
+	e, err := parseEvent(line)
+	if err != nil {
+		return err
+	}
+	if e.Type == typeEnd {
+		if p.end, err = strconv.Atoi(string(e.Data)); err != nil || p.end != p.number+1 {
+			return errors.New("it has an invalid number of parts")
+		}
+		p.events = before
+	}
+	return nil
+}
+
+// chain verifies that parts follow each other.
+type chain struct {
+	id       string
+	keys     Keys
+	next     int    // the number of the next part
+	previous string // the digest of the last part, or empty if it had a fault
+	ended    bool
+}
+
+// add verifies the next part. After a Fault, the part after it is not compared with it.
+func (c *chain) add(data []byte) (*part, *Fault) {
+	expected, previous := c.next, c.previous
+	c.next, c.previous = c.next+1, ""
+	p, fault := parsePart(data, expected, c.keys)
+	if fault != nil {
+		return nil, fault
+	}
+	reordered := func(format string, args ...any) (*part, *Fault) {
+		return nil, &Fault{Reordered, expected, fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case c.ended:
+		return reordered("it comes after the end")
+	case p.number != expected:
+		return reordered("it is part %d", p.number)
+	case p.header != nil && p.header.ID != c.id:
+		return reordered("it belongs to recording %.64q", p.header.ID)
+	case previous != "" && p.previous != previous:
+		return reordered("it does not follow part %d, or that was changed", expected-1)
+	}
+	c.previous = hex.EncodeToString(p.digest[:])
+	c.ended = p.end > 0
+	return p, nil
+}
+
+// skipTo skips the missing parts before a number.
+func (c *chain) skipTo(number int) *Fault {
+	if number == c.next {
+		return nil
+	}
+	first := c.next
+	c.next, c.previous = number, ""
+	return &Fault{Missing, first, fmt.Sprintf("the next part is %d", number)}
+}
+
+// end returns a Fault unless the last part has ended the recording.
+func (c *chain) end() *Fault {
+	if c.ended {
+		return nil
+	}
+	return &Fault{Cut, c.next, "the recording has no end: it was cut, or its session still runs"}
+}
