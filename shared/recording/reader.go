@@ -45,8 +45,8 @@ func open(ctx context.Context, store Store, id string, keys Keys) (*Reader, erro
 // Info returns the header.
 func (r *Reader) Info() *Info { return &r.info }
 
-// Next returns the next event. It returns io.EOF after the end of the recording, and an error that wraps a *Fault at the
-// first part that has one. A Fault of the kind Cut comes after all events.
+// Next returns the next event. It returns io.EOF after the end of the recording. At the first part that has a Fault, it
+// returns an error that wraps the *Fault. A Fault of the kind Cut comes after all events.
 func (r *Reader) Next(ctx context.Context) (Event, error) {
 	for len(r.lines) == 0 {
 		if _, err := r.nextPart(ctx); err != nil {

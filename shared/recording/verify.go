@@ -92,7 +92,8 @@ func Summarize(ctx context.Context, store Store, id string) (*Summary, error) {
 	}
 	first, last := parts[0], parts[len(parts)-1]
 	if first.Number != 0 {
-		return nil, fmt.Errorf("read recording %s: %w", id, &Fault{Missing, 0, fmt.Sprintf("the next part is %d", first.Number)})
+		c := chain{}
+		return nil, fmt.Errorf("read recording %s: %w", id, c.skipTo(first.Number))
 	}
 	s := &Summary{Parts: len(parts), Stored: last.Stored}
 	for _, stored := range slices.Compact([]Part{first, last}) {

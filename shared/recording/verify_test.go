@@ -198,7 +198,8 @@ func testSummarize(t *testing.T) {
 	if _, err := recording.Summarize(t.Context(), store, id); err == nil {
 		t.Error("a recording without its header has a summary")
 	}
-	if _, err := recording.Summarize(t.Context(), store, recording.NewID(s.Start)); !errors.Is(err, recording.ErrNotFound) {
+	_, err = recording.Summarize(t.Context(), store, recording.NewID(s.Start))
+	if !errors.Is(err, recording.ErrNotFound) {
 		t.Errorf("no recording: %v", err)
 	}
 }

@@ -85,8 +85,8 @@ type Player struct {
 // errQuit means that the user wants to end.
 var errQuit = errors.New("quit")
 
-// Play plays the recording until its end. It returns nil after the end and after Quit, and otherwise the error of Reader
-// or Out. A Fault of the kind recording.Cut comes after all events.
+// Play plays the recording until its end. It returns nil after the end and after Quit, and otherwise the error of the
+// Reader or of Out. A Fault of the kind recording.Cut comes after all events.
 func (p *Player) Play(ctx context.Context) error {
 	if err := p.rewind(ctx); err != nil {
 		return err

@@ -1,9 +1,10 @@
-// Package s3store stores recordings in an S3 bucket. The part 3 of the recording ID is the object PREFIX/ID/00000003.cast.
+// Package s3store stores recordings in an S3 bucket. The part 3 of the recording ID is the object
+// PREFIX/ID/00000003.cast.
 //
 //   - Put replaces no object, and needs only s3:PutObject and the right to use the KMS key. Readers need s3:GetObject
 //     and s3:ListBucket.
-//   - The store deletes nothing. A lifecycle rule of the bucket limits the age of recordings, and Object Lock keeps even
-//     an administrator from changing them.
+//   - The store deletes nothing. A lifecycle rule of the bucket limits the age of recordings. Object Lock keeps even an
+//     administrator from changing them.
 package s3store
 
 import (

@@ -1,0 +1,234 @@
+package dirstore
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/leaktest"
+	"github.com/clusterpass/clusterpass/shared/recording"
+	"github.com/clusterpass/clusterpass/shared/recording/storetest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+func open(t *testing.T, cfg Config) *Store {
+	t.Helper()
+	if cfg.Path == "" {
+		cfg.Path = filepath.Join(t.TempDir(), "recordings")
+	}
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestDirectory(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) recording.Store { return open(t, Config{}) })
+}
+
+func put(t *testing.T, s *Store, id string, number int, part string) {
+	t.Helper()
+	if err := s.Put(t.Context(), id, number, []byte(part)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFilesAreOnlyForTheirOwner fails if other users of the machine can read recordings.
+func TestFilesAreOnlyForTheirOwner(t *testing.T) {
+	s := open(t, Config{})
+	put(t, s, recording.NewID(time.Now()), 0, "x")
+	err := filepath.WalkDir(s.cfg.Path, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		fi, err := d.Info()
+		if err == nil && fi.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has the mode %04o", path, fi.Mode().Perm())
+		}
+		if strings.HasPrefix(d.Name(), tmpPrefix) {
+			t.Errorf("%s is left", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := filepath.Join(t.TempDir(), "open")
+	if err := os.Mkdir(open, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(open, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Path: open}); err == nil || !strings.Contains(err.Error(), "chmod 700") {
+		t.Errorf("a directory that is open to others: %v", err)
+	}
+	copied, err := OpenExisting(open) // an auditor's copy
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = copied.Close()
+}
+
+func TestRefusedDirectories(t *testing.T) {
+	if _, err := Open(Config{Path: "relative"}); err == nil {
+		t.Error("a relative path is accepted")
+	}
+	if _, err := Open(Config{Path: t.TempDir(), MaxSize: -1}); err == nil {
+		t.Error("a negative limit is accepted")
+	}
+	if _, err := OpenExisting(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
+}
+
+// TestForeignFilesAreIgnored fails if a file of another program, or a link, is read as a part.
+func TestForeignFilesAreIgnored(t *testing.T) {
+	s := open(t, Config{})
+	id := recording.NewID(time.Now())
+	put(t, s, id, 0, "x")
+	for _, name := range []string{"1.cast", "00000001.cast.bak", "-0000001.cast", "README"} {
+		if err := os.WriteFile(filepath.Join(s.cfg.Path, id, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(s.cfg.Path, "other"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if parts, err := s.Parts(t.Context(), id); err != nil || len(parts) != 1 {
+		t.Errorf("parts %v, %v", parts, err)
+	}
+	if ids, err := s.List(t.Context(), ""); err != nil || !slices.Equal(ids, []string{id}) {
+		t.Errorf("ids %v, %v", ids, err)
+	}
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := errors.Join(os.WriteFile(secret, []byte("secret"), 0o600),
+		os.Symlink(secret, filepath.Join(s.cfg.Path, id, "00000001.cast"))); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Get(t.Context(), id, 1); err == nil {
+		t.Errorf("a link is read: %q", got)
+	}
+	large := filepath.Join(s.cfg.Path, id, "00000002.cast")
+	if err := os.WriteFile(large, make([]byte, recording.MaxPart+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(t.Context(), id, 2); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("a large part: %v", err)
+	}
+}
+
+// age sets the time of all files of a recording.
+func age(t *testing.T, s *Store, id string, at time.Time) {
+	t.Helper()
+	parts, err := s.Parts(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parts {
+		if err := os.Chtimes(filepath.Join(s.cfg.Path, id, recording.PartName(p.Number)), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func wantIDs(t *testing.T, s *Store, want ...string) {
+	t.Helper()
+	got, err := s.List(t.Context(), "")
+	slices.Sort(want)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("the directory has %v, %v; want %v", got, err, want)
+	}
+}
+
+// TestRetentionDeletesOldRecordings fails if old recordings stay, or new ones are deleted.
+func TestRetentionDeletesOldRecordings(t *testing.T) {
+	now := time.Now()
+	s := open(t, Config{MaxAge: time.Hour})
+	old, long, young := recording.NewID(now), recording.NewID(now), recording.NewID(now)
+	for _, id := range []string{old, long, young} {
+		put(t, s, id, 0, "x")
+	}
+	age(t, s, old, now.Add(-2*time.Hour))
+	age(t, s, long, now.Add(-2*time.Hour))
+	put(t, s, long, 1, "its session still runs")
+	if err := s.Enforce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, s, long, young)
+	if err := s.Put(t.Context(), old, 1, []byte("x")); !errors.Is(err, recording.ErrNotFound) {
+		t.Errorf("a part of a deleted recording: %v", err)
+	}
+}
+
+// TestRetentionLimitsSize fails if recordings fill the disk, or if others than those that were written first go.
+func TestRetentionLimitsSize(t *testing.T) {
+	now := time.Now()
+	s := open(t, Config{MaxSize: 1000})
+	part := strings.Repeat("x", 30)
+	var ids []string
+	for n := range 40 { // 1200 bytes, with a check after each 50
+		id := recording.NewID(now)
+		put(t, s, id, 0, part)
+		age(t, s, id, now.Add(time.Duration(n-100)*time.Second))
+		ids = append(ids, id)
+	}
+	if err := s.Enforce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, s, ids[len(ids)-1000/len(part):]...)
+	// The recording that is written stays, although it was written first and is too large alone.
+	last := ids[len(ids)-1]
+	age(t, s, last, now.Add(-time.Hour))
+	put(t, s, last, 1, strings.Repeat("y", 2000))
+	wantIDs(t, s, last)
+}
+
+// TestInterruptedDeletionContinues fails if a crash leaves recordings for ever, or a part of one in lists.
+func TestInterruptedDeletionContinues(t *testing.T) {
+	s := open(t, Config{MaxAge: time.Hour})
+	id := recording.NewID(time.Now())
+	put(t, s, id, 0, "x")
+	tmp := filepath.Join(s.cfg.Path, id, tmpPrefix+"A")
+	deleted := filepath.Join(s.cfg.Path, deletedPrefix+recording.NewID(time.Now()))
+	if err := errors.Join(os.WriteFile(tmp, nil, 0o600), os.Chtimes(tmp, time.Time{}, time.Now().Add(-2*time.Hour)),
+		os.Mkdir(deleted, 0o700), os.WriteFile(filepath.Join(deleted, "00000001.cast"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, s, id)
+	if err := s.Enforce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{tmp, deleted} {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v, want that it is gone", path, err)
+		}
+	}
+	wantIDs(t, s, id)
+}
+
+func TestRunEnforcesUntilContextEnds(t *testing.T) {
+	s := open(t, Config{MaxAge: time.Hour})
+	id := recording.NewID(time.Now())
+	put(t, s, id, 0, "x")
+	age(t, s, id, time.Now().Add(-2*time.Hour))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); s.Run(ctx) }()
+	waittest.Until(t, "the old recording is deleted", func() bool {
+		ids, err := s.List(t.Context(), "")
+		return err == nil && len(ids) == 0
+	})
+	cancel()
+	<-done
+}
