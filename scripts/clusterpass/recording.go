@@ -37,8 +37,8 @@ func (a *app) recording() *cobra.Command {
 	r := &recordings{app: a}
 	cmd := &cobra.Command{
 		Use: "recording", Short: "List, play, verify and export recorded sessions", Args: cobra.NoArgs, RunE: help,
-		Long: `Read the recordings of sessions, which RecordingPolicies choose. A recording is a chain of signed parts. All commands
-but list and "key" verify each part before they use it.
+		Long: `Read the recordings of sessions, which RecordingPolicies choose. A recording is a chain of signed parts. The
+commands play, verify and export verify each part before they use it.
 
 The public keys that verify recordings are read from the installation's object store, or from a file in --key that
 "clusterpass recording key" has written. With --key, no access to the stores is necessary.`,
@@ -110,8 +110,8 @@ const publicKeyBlock = "PUBLIC KEY"
 func (r *recordings) key() *cobra.Command {
 	return &cobra.Command{
 		Use: "key", Short: "Print the public keys that verify recordings", Args: cobra.NoArgs,
-		Long: `Print the public keys that verify recordings, in PEM. Keep a copy where administrators of the gateway cannot change
-it: with --key it proves recordings even if the object store was changed.`,
+		Long: `Print the public keys that verify recordings, in PEM. Keep a copy where administrators of the gateway cannot
+change it: with --key it proves recordings even if the object store was changed.`,
 		Example: "  clusterpass recording key > recordings.pem",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			public, err := r.keys(cmd.Context())
@@ -148,8 +148,8 @@ func (r *recordings) list() *cobra.Command {
 	var f listFilter
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the newest recordings", Args: cobra.NoArgs,
-		Long: `List the newest recordings, from their first and last parts. STATE is "complete" if there is an end, and otherwise
-"no end": the session still runs, or the recording was cut. Only verify checks signatures.`,
+		Long: `List the newest recordings, from their first and last parts. STATE is "complete" if there is an end, and
+otherwise "no end": the session still runs, or the recording was cut. Only verify checks signatures.`,
 		Example: `  clusterpass recording list
   clusterpass recording list --day 2026-11-24 --user ann`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.runList(cmd, &f) },
@@ -247,8 +247,8 @@ func cell(s string) string {
 func (r *recordings) verify() *cobra.Command {
 	return &cobra.Command{
 		Use: "verify ID...", Short: "Verify that recordings are complete and unchanged",
-		Long: `Verify that recordings have all their parts, unchanged and in their order, and an end. Each fault is printed. The
-command fails unless all recordings are complete. The recording of a session that still runs has no end.`,
+		Long: `Verify that recordings have all their parts, unchanged and in their order, and an end. Each fault is printed.
+The command fails unless all recordings are complete. The recording of a session that still runs has no end.`,
 		Example: `  clusterpass recording verify 20261124T132430Z-3qmzq5sbpbhv6b2ovs2u2wmm7e
   clusterpass recording verify --recordings dir:copy --key recordings.pem 20261124T132430Z-3qmzq5sbpbhv6b2ovs2u2wmm7e`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: r.ids,
@@ -321,8 +321,8 @@ func (r *recordings) ids(cmd *cobra.Command, _ []string, toComplete string) ([]s
 func (r *recordings) export() *cobra.Command {
 	return &cobra.Command{
 		Use: "export ID FILE", Short: "Write a recording as one file for players of asciicast",
-		Long: `Write a recording as one file in asciicast v2, which asciinema and other players show. FILE is replaced when it is
-complete, and only you can read it. With -, the file goes to standard output.
+		Long: `Write a recording as one file in asciicast v2, which asciinema and other players show. FILE is replaced when
+it is complete, and only you can read it. With -, the file goes to standard output.
 
 The file is for viewing: it has no signatures. Standard error is part of its output, bytes that are no UTF-8 are
 replaced, and the exit status is a marker. A recording without an end is written with a warning.`,

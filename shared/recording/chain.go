@@ -34,7 +34,7 @@ type Fault struct {
 
 func (f *Fault) Error() string {
 	if f.Kind == Cut {
-		return f.Why
+		return "the recording is cut: " + f.Why
 	}
 	return fmt.Sprintf("part %d is %s: %s", f.Part, f.Kind, f.Why)
 }
@@ -196,5 +196,5 @@ func (c *chain) end() *Fault {
 	if c.ended {
 		return nil
 	}
-	return &Fault{Cut, c.next, "the recording has no end: it was cut, or its session still runs"}
+	return &Fault{Cut, c.next, "it has no end, or its session still runs"}
 }

@@ -2,8 +2,10 @@ package recording
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math/bits"
 	"strconv"
 	"strings"
 	"time"
@@ -37,9 +39,9 @@ const (
 const base64Suffix = ".base64"
 
 const (
-	// pieceSize bounds the data of one event. JSON needs at most six bytes for each byte.
+	// pieceSize bounds the data of one event.
 	pieceSize = 16 << 10
-	maxEvent  = 6*pieceSize + 64
+	maxEvent  = (maxGrowth+1)*pieceSize + 64
 )
 
 // header is the first line of a recording: the header of asciicast v2 with Info.
@@ -86,14 +88,14 @@ func appendEvents(b []byte, t time.Duration, typ Type, data []byte) []byte {
 		lead++
 	}
 	if 0 < lead && lead < utf8.UTFMax && lead < len(data) {
-		b = AppendEvent(b, t, typ, data[:lead])
+		b = appendEvent(b, t, typ, data[:lead], maxGrowth)
 		data = data[lead:]
 	}
 	if tail := IncompleteTail(data); 0 < tail && tail < len(data) {
-		b = AppendEvent(b, t, typ, data[:len(data)-tail])
+		b = appendEvent(b, t, typ, data[:len(data)-tail], maxGrowth)
 		data = data[len(data)-tail:]
 	}
-	return AppendEvent(b, t, typ, data)
+	return appendEvent(b, t, typ, data, maxGrowth)
 }
 
 // IncompleteTail returns the number of bytes at the end of p that begin a character without completing it.
@@ -111,9 +113,17 @@ func IncompleteTail(p []byte) int {
 
 // AppendEvent appends the line of one event to b. Data that is no UTF-8 is encoded in base64.
 func AppendEvent(b []byte, t time.Duration, typ Type, data []byte) []byte {
+	const most = 6 // bytes of an escape
+	return appendEvent(b, t, typ, data, most)
+}
+
+// maxGrowth is how many times longer data may become by escapes. Else it is encoded in base64, such as many zeros.
+const maxGrowth = 3
+
+func appendEvent(b []byte, t time.Duration, typ Type, data []byte, growth int) []byte {
 	start := len(b)
 	b = appendStart(b, t, typ)
-	if text, ok := appendJSONString(append(b, `",`...), data); ok {
+	if text, ok := appendJSONString(append(b, `",`...), data, growth); ok {
 		return append(text, "]\n"...)
 	}
 	b = append(appendStart(b[:start], t, typ), base64Suffix+`","`...)
@@ -132,36 +142,58 @@ func appendStart(b []byte, t time.Duration, typ Type) []byte {
 	return append(b, typ...)
 }
 
-// isPlain has the bytes of ASCII that JSON strings contain as they are.
-var isPlain = func() (plain [256]bool) {
-	for c := byte(' '); c < utf8.RuneSelf; c++ {
-		plain[c] = c != '"' && c != '\\'
+// plainLen returns the number of bytes before the first one that is no ASCII, or that JSON strings do not contain as it
+// is. It compares eight bytes at once.
+func plainLen(p []byte) int {
+	const (
+		ones  = 0x0101010101010101
+		highs = 0x80 * ones
+	)
+	i := 0
+	for ; i+8 <= len(p); i += 8 {
+		x := binary.LittleEndian.Uint64(p[i:])
+		quote, backslash := x^'"'*ones, x^'\\'*ones
+		// Each subtraction sets the high bit of the first byte that matches. Only later bytes may be set wrongly.
+		found := (x | (x-' '*ones)&^x | (quote-ones)&^quote | (backslash-ones)&^backslash) & highs
+		if found != 0 {
+			return i + bits.TrailingZeros64(found)/8
+		}
 	}
-	return plain
-}()
+	for ; i < len(p); i++ {
+		if c := p[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			break
+		}
+	}
+	return i
+}
 
-// appendJSONString appends p as a string of JSON. It returns false if p is no UTF-8.
-func appendJSONString(b, p []byte) ([]byte, bool) {
+// appendJSONString appends p as a string of JSON. It returns false if p is no UTF-8, or if the string would be growth
+// times longer.
+func appendJSONString(b, p []byte, growth int) ([]byte, bool) {
+	limit := len(b) + 2 + growth*len(p)
 	b = append(b, '"')
 	written := 0
-	for i := 0; i < len(p); {
-		c := p[i]
-		switch {
-		case isPlain[c]:
+	for i := 0; ; {
+		i += plainLen(p[i:])
+		if i == len(p) {
+			break
+		}
+		if c := p[i]; c < utf8.RuneSelf {
+			b = appendEscape(append(b, p[written:i]...), c)
 			i++
+			written = i
+			if len(b) > limit {
+				return b, false
+			}
 			continue
-		case c >= utf8.RuneSelf:
+		}
+		for i < len(p) && p[i] >= utf8.RuneSelf {
 			r, size := utf8.DecodeRune(p[i:])
 			if r == utf8.RuneError && size == 1 {
 				return b, false
 			}
 			i += size
-			continue
 		}
-		b = append(b, p[written:i]...)
-		b = appendEscape(b, c)
-		i++
-		written = i
 	}
 	b = append(b, p[written:]...)
 	return append(b, '"'), true

@@ -165,6 +165,19 @@ func TestPartsAreAsciicast(t *testing.T) {
 	}
 }
 
+// TestControlCharactersDoNotGrow fails if a user can multiply what the store must keep.
+func TestControlCharactersDoNotGrow(t *testing.T) {
+	store := &storetest.Memory{}
+	s, keys := begin(t, store, newInfo())
+	zeros := make([]byte, 1<<20)
+	must(t, s.Output(1, zeros))
+	must(t, s.Close())
+	report, err := recording.Verify(t.Context(), store, s.ID(), keys)
+	if err != nil || !report.Complete() || report.Size > int64(len(zeros)*3/2) {
+		t.Errorf("%d bytes become %+v, %v", len(zeros), report, err)
+	}
+}
+
 // TestInputIsIgnoredUnlessWanted fails if a policy without recordInput records passwords.
 func TestInputIsIgnoredUnlessWanted(t *testing.T) {
 	store := &storetest.Memory{}
@@ -412,6 +425,7 @@ func BenchmarkOutput(b *testing.B) {
 	for name, chunk := range map[string][]byte{
 		"text":   bytes.Repeat([]byte("drwxr-xr-x 2 root root 4096 Jan  1 00:00 a-directory\r\n"), 32<<10/54),
 		"binary": bytes.Repeat([]byte{0x80, 0xff, 1, 2, 3, 4, 5, 6}, 32<<10/8),
+		"zeros":  make([]byte, 32<<10),
 	} {
 		b.Run(name, func(b *testing.B) {
 			s, err := recording.New(recording.Config{Store: discard{}, Signer: signer}).Begin(b.Context(), newInfo())

@@ -1,5 +1,6 @@
-// Package browser attacks the gateway with pages in a real browser with a client certificate. make test-browser
-// installs playwright-core, and needs Node and Chromium.
+// Package browser attacks the gateway with pages in a real browser with a client certificate. It also plays an exported
+// recording in asciinema's player. make test-browser installs playwright-core and the player, and needs Node and
+// Chromium.
 package browser
 
 import (
