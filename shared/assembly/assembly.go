@@ -23,6 +23,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/objects/replica"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/recording/policy"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
 )
@@ -159,6 +160,21 @@ type Options struct {
 	Recheck, DiscoveryTimeout time.Duration
 }
 
+const (
+	// policyFresh is how old the RecordingPolicies of a remote store may be. Those of a directory are as old as Clusters.
+	policyFresh = 2 * time.Second
+	// policyPatience limits how long the decision about a session waits for a slow store.
+	policyPatience = 2 * time.Second
+)
+
+func (p *Parts) newRecordingPolicies() *policy.Policies {
+	fresh := policyFresh
+	if p.Env.Store.Kind == "dir" {
+		fresh = p.Freshness.Object
+	}
+	return policy.New(policy.Config{Objects: p.Objects, Fresh: fresh, Patience: policyPatience, Log: p.Log})
+}
+
 // NewGateway returns a gateway. It fails if the configuration of authentication or of the audit log is invalid. Call
 // the gateway's Close when done.
 func (p *Parts) NewGateway(ctx context.Context, o Options) (*gateway.Gateway, error) {
@@ -174,11 +190,12 @@ func (p *Parts) NewGateway(ctx context.Context, o Options) (*gateway.Gateway, er
 	if err != nil {
 		return nil, err
 	}
+	recordings := p.newRecordingPolicies()
 	cfg := gateway.Config{
 		Identity: chain, Passes: p.Verifier, Access: p.Access, Members: o.Members, API: o.API, Streams: o.Streams,
-		Admission: o.Admission, Function: o.Function, Source: o.Source, Origins: p.Env.Origins, Recheck: o.Recheck,
+		Recordings: recordings, Admission: o.Admission, Function: o.Function, Source: o.Source, Origins: p.Env.Origins, Recheck: o.Recheck,
 		DiscoveryTimeout: o.DiscoveryTimeout, Log: p.Log, Audit: auditLog, MetricsNamespace: p.Env.CloudWatch,
-		Caches: []func() map[string]cache.Stats{o.Members.Stats, p.Verifier.Stats},
+		Caches: []func() map[string]cache.Stats{o.Members.Stats, p.Verifier.Stats, recordings.Stats},
 	}
 	if oidc := p.Env.Authentication.oidc; oidc != nil {
 		cfg.Tokens = oidc

@@ -160,6 +160,20 @@ func (q *Request) Decision(allowed bool, reason string) {
 	q.annotate(ReasonAnnotation, reason)
 }
 
+// Recording records the id of a session's recording.
+func (q *Request) Recording(id string) {
+	if q != nil {
+		q.annotate(RecordingAnnotation, id)
+	}
+}
+
+// Unrecorded records why a session's recording is missing or incomplete.
+func (q *Request) Unrecorded(reason string) {
+	if q != nil {
+		q.annotate(UnrecordedAnnotation, reason)
+	}
+}
+
 // Bytes records the number of body bytes that were sent to the client and received from it so far.
 func (q *Request) Bytes(sent, received int64) {
 	if q != nil {

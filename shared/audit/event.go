@@ -26,6 +26,10 @@ const (
 	DurationAnnotation = "clusterpass.io/duration"       // in the form of time.Duration
 	SentAnnotation     = "clusterpass.io/bytes-sent"     // bytes of the body to the client
 	ReceivedAnnotation = "clusterpass.io/bytes-received" // bytes of the body from the client
+	// RecordingAnnotation is the id of a session's recording.
+	RecordingAnnotation = "clusterpass.io/recording"
+	// UnrecordedAnnotation is why a session's recording is missing or incomplete.
+	UnrecordedAnnotation = "clusterpass.io/unrecorded"
 	// CountAnnotation is the number of events that a summary of unidentified clients represents.
 	CountAnnotation = "clusterpass.io/count"
 	// The annotations of a token that only the member can verify. All but the hash were chosen by the token's author.

@@ -8,6 +8,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/recording/policy"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -17,7 +18,11 @@ type call struct {
 	started time.Time
 	request route.Request
 	user    *identity.User // nil unless the gateway identified the caller
+	caller  *identity.User // the user of the credential, who may impersonate user; nil as for user
 	bearer  string         // the caller's own token for a passthrough cluster; "" for other clusters
+	rule    policy.Rule    // how the session is recorded; zero for requests that are no session
+	// canHideSession is the result of the function of that name.
+	canHideSession bool
 
 	release    func()         // releases the caller's slot; never nil, and safe to call twice
 	unverified UnverifiedCall // slots of a caller whom only the member can identify; nil for others, or without a limit

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"sync"
@@ -35,6 +36,10 @@ func (g *Gateway) prepareForward(w *recorder, r *http.Request, c *call) (*http.R
 	if err := checkServiceProxy(m.Cluster, c.request.Resource); err != nil {
 		return nil, err
 	}
+	c.canHideSession = canHideSession(c.request, r.Header)
+	if err := g.checkHiddenSession(r.Context(), c); err != nil {
+		return nil, err
+	}
 	if err := g.cfg.Function.redirectUnserved(w, r, c.request); err != nil {
 		return nil, err
 	}
@@ -65,15 +70,23 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, fc *forward.Ca
 }
 
 func (g *Gateway) forwardStream(w *recorder, r *http.Request, c *call) error {
+	if isSession(c.request.Resource) {
+		var err error
+		if c.rule, err = g.recordingRule(r.Context(), c); err != nil {
+			return err
+		}
+	}
 	r, stop := g.recheckStream(r, c)
 	defer stop()
 	w.beginStream(c)
-	return g.cfg.Streams.ForwardStream(w, r, &c.forwarded)
+	return g.cfg.Streams.ForwardStream(w, r, &StreamCall{Call: &c.forwarded, Rule: c.rule, Caller: c.caller, call: c})
 }
 
 func (g *Gateway) recheckStream(r *http.Request, c *call) (_ *http.Request, stop func()) {
 	member, attrs := c.forwarded.Member, access.Cluster(c.request.Route.Cluster, r.Method, r.Header)
-	return g.recheck(r, c, func(ctx context.Context) error { return g.checkStream(ctx, c, member, attrs) })
+	return g.recheck(r, c, func(ctx context.Context) error {
+		return cmp.Or(g.checkStream(ctx, c, member, attrs), g.checkHiddenSession(ctx, c), g.checkUnrecorded(ctx, c))
+	})
 }
 
 // checkStream returns an error if an open stream must end. before is the member to which the stream was opened.

@@ -50,6 +50,8 @@ type Config struct {
 	// bridge. The discovery documents of OIDC and of Karpor need no API.
 	API   API
 	Fleet Fleet
+	// Without Recordings, no session is recorded.
+	Recordings RecordingPolicies
 	// Without Streams and Admission, open streams and concurrent requests have no limit.
 	Streams   Streamer
 	Admission Admission

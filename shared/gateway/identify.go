@@ -28,7 +28,7 @@ func (g *Gateway) identify(r *http.Request, c *call) error {
 	if err != nil {
 		return err
 	}
-	c.user = caller // for the log, if the next step fails
+	c.caller, c.user = caller, caller // user is for the log, if the next step fails
 	c.audit.User(auditUser(caller), caller.Method)
 	c.setAuditID(r) // a front proxy chooses its own
 	user, err := g.impersonated(r.Context(), r.Header, caller)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/recording/policy"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -18,15 +19,21 @@ type Handler func(w http.ResponseWriter, r *http.Request) error
 
 // Streamer serves requests that stay open. It is safe for concurrent use.
 type Streamer interface {
-	ForwardStream(w http.ResponseWriter, r *http.Request, c *forward.Call) error
+	// ForwardStream forwards a request to a member. It must record a session as c.Rule demands, or refuse it.
+	ForwardStream(w http.ResponseWriter, r *http.Request, c *StreamCall) error
 	// ServeWatch serves a watch of the gateway's own API or of the fleet. It calls serve, which writes the events.
 	ServeWatch(w http.ResponseWriter, r *http.Request, user string, serve Handler) error
 }
 
 type plainStreams struct{}
 
-func (plainStreams) ForwardStream(w http.ResponseWriter, r *http.Request, c *forward.Call) error {
-	return forward.Do(w, r, c)
+func (plainStreams) ForwardStream(w http.ResponseWriter, r *http.Request, c *StreamCall) error {
+	if c.Rule.Level == policy.Required {
+		return status.New(status.Unrecorded, c.Route.Cluster,
+			"the session was refused: RecordingPolicy %q requires its recording, and this program records none; "+
+				"call the URL under /bridge", c.Rule.Policy)
+	}
+	return forward.Do(w, r, c.Call)
 }
 
 func (plainStreams) ServeWatch(w http.ResponseWriter, r *http.Request, _ string, serve Handler) error {

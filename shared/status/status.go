@@ -38,6 +38,7 @@ const (
 	StoreUnavailable  Reason = "store_unavailable"  // 503: secrets or objects are unavailable
 	IssuerUnavailable Reason = "issuer_unavailable" // 503: the issuer of a token is unavailable
 	AuditUnavailable  Reason = "audit_unavailable"  // 503: the gateway fails closed, and cannot record the audit event
+	Unrecorded        Reason = "recording_failed"   // 503: a session must be recorded, and cannot be
 	TooManyRequests   Reason = "too_many_requests"  // 429
 	Timeout           Reason = "timeout"            // 504: the member or a store was too slow
 	Redirected        Reason = "redirected"         // 307, 303: the bridge serves this request
@@ -79,6 +80,7 @@ var classes = map[Reason]struct {
 	StoreUnavailable:  {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
 	IssuerUnavailable: {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
 	AuditUnavailable:  {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
+	Unrecorded:        {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
 	TooManyRequests:   {http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests},
 	Timeout:           {http.StatusGatewayTimeout, metav1.StatusReasonTimeout},
 	Redirected:        {http.StatusTemporaryRedirect, metav1.StatusReasonUnknown},

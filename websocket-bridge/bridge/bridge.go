@@ -16,6 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/recording/policy"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/websocket-bridge/dialect"
 	"github.com/clusterpass/clusterpass/websocket-bridge/streams"
@@ -78,14 +79,17 @@ const (
 )
 
 // ForwardStream implements gateway.Streamer.
-func (b *Bridge) ForwardStream(w http.ResponseWriter, r *http.Request, c *forward.Call) (err error) {
-	return b.runStream(r, infoOf(c), func(r *http.Request, s *streams.Stream) error {
+func (b *Bridge) ForwardStream(w http.ResponseWriter, r *http.Request, c *gateway.StreamCall) (err error) {
+	if c.Rule.Level == policy.Required {
+		return status.New(status.Unrecorded, c.Route.Cluster, "the session was refused: the bridge records none yet")
+	}
+	return b.runStream(r, infoOf(c.Call), func(r *http.Request, s *streams.Stream) error {
 		w := s.ResponseWriter(w)
 		ws := s.ForWebSocket(w)
 		if text.IsRequested(r) {
-			return b.text.Do(w, ws, r, c)
+			return b.text.Do(w, ws, r, c.Call)
 		}
-		return b.dialects.Do(w, ws, r, c)
+		return b.dialects.Do(w, ws, r, c.Call)
 	})
 }
 
