@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -47,6 +48,10 @@ const (
 	chStdin, chStdout, chStderr, chError, chResize = 0, 1, 2, 3, 4
 	chClose                                        = 255
 )
+
+// maxInput is the maximum size in bytes of a piece of stdin. gorilla splits larger messages into several frames, and
+// kube-apiserver reads each frame as a message.
+const maxInput = bufferSize - 1
 
 // Kubelets send messages of 32 KiB.
 const maxMemberMessage = 4 << 20
@@ -141,7 +146,9 @@ func listen(client, member *websocket.Conn) (code int, why string, err error) {
 		}
 		switch {
 		case in.Stdin != nil:
-			send(chStdin, []byte(*in.Stdin))
+			for piece := range slices.Chunk([]byte(*in.Stdin), maxInput) {
+				send(chStdin, piece)
+			}
 		case in.Resize != nil:
 			send(chResize, fmt.Appendf(nil, `{"Height":%d,"Width":%d}`, in.Resize.Height, in.Resize.Width))
 		case in.EOF && member.Subprotocol() == "v5.channel.k8s.io":

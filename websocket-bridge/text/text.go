@@ -133,6 +133,7 @@ func (e *Endpoint) session(w, ws http.ResponseWriter, r *http.Request, c *forwar
 		NetDialContext:   func(context.Context, string, string) (net.Conn, error) { return near, nil },
 		Subprotocols:     []string{"v5.channel.k8s.io", "v4.channel.k8s.io"},
 		HandshakeTimeout: 2 * time.Minute, // longer than the member's deadline
+		WriteBufferSize:  bufferSize,
 	}
 	member, resp, err := d.DialContext(ctx, "ws://member/", nil)
 	if err != nil {

@@ -36,7 +36,8 @@ func TestTextEndpoint(t *testing.T) {
 			}
 			conn = e2e.DialWebsocket(t, k, pods+"/shell/exec?stdin=1&stdout=1&stderr=1&"+
 				url.Values{"command": {"sh", "-c", "cat; echo bad >&2; exit 4"}}.Encode(), protocol)
-			for _, m := range []any{map[string]string{"stdin": "é"}, map[string]bool{"eof": true}} {
+			long := strings.Repeat("é", 10_000)
+			for _, m := range []any{map[string]string{"stdin": long}, map[string]bool{"eof": true}} {
 				if err := conn.WriteJSON(m); err != nil {
 					t.Fatal(err)
 				}
@@ -53,8 +54,8 @@ func TestTextEndpoint(t *testing.T) {
 				}
 				stdout, stderr = stdout+out.Stdout, stderr+out.Stderr
 			}
-			if stdout != "é" || stderr != "bad\n" || out.Exit.Code != 4 {
-				t.Errorf("exec: %q, %q, exit %d", stdout, stderr, out.Exit.Code)
+			if stdout != long || stderr != "bad\n" || out.Exit.Code != 4 {
+				t.Errorf("exec: %.50q of %d bytes, %q, exit %d", stdout, len(stdout), stderr, out.Exit.Code)
 			}
 			if _, _, err := conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
 				t.Errorf("exec ends with %v", err)
