@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -16,9 +17,11 @@ import (
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/recording"
 	"github.com/clusterpass/clusterpass/shared/recording/policy"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/websocket-bridge/dialect"
+	"github.com/clusterpass/clusterpass/websocket-bridge/recorder"
 	"github.com/clusterpass/clusterpass/websocket-bridge/streams"
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
@@ -35,6 +38,7 @@ type Bridge struct {
 	caches     *caches
 	dialects   *dialect.Translator
 	text       *text.Endpoint
+	recorder   *recorder.Recorder
 	draining   atomic.Bool
 }
 
@@ -48,12 +52,17 @@ func New(l Limits) *Bridge {
 		calls:    newCalls(l, reg),
 		caches:   &caches{},
 		dialects: dialect.New(l.MaxMessage),
+		recorder: recorder.New(reg),
 	}
 	b.unverified = newUnverified(l, b.calls.refuse)
 	reg.MustRegister(b.caches)
 	b.text = &text.Endpoint{MaxMessage: l.MaxMessage, Upgrades: b.dialects}
 	return b
 }
+
+// RecordTo makes the bridge store recordings of later sessions by r, and log failures. Before, the bridge refuses
+// sessions whose recording is required.
+func (b *Bridge) RecordTo(r *recording.Recorder, log *slog.Logger) { b.recorder.RecordTo(r, log) }
 
 // RegisterAuditMetrics adds the statistics of gw's audit log to the metrics.
 func (b *Bridge) RegisterAuditMetrics(gw *gateway.Gateway) {
@@ -80,18 +89,42 @@ const (
 
 // ForwardStream implements gateway.Streamer.
 func (b *Bridge) ForwardStream(w http.ResponseWriter, r *http.Request, c *gateway.StreamCall) (err error) {
-	if c.Rule.Level == policy.Required {
-		return status.New(status.Unrecorded, c.Route.Cluster, "the session was refused: the bridge records none yet")
-	}
 	return b.runStream(r, infoOf(c.Call), func(r *http.Request, s *streams.Stream) error {
 		w := s.ResponseWriter(w)
 		ws := s.ForWebSocket(w)
-		if text.IsRequested(r) {
+		switch {
+		case c.Rule.Level != policy.None:
+			return b.forwardRecorded(w, ws, r, c, s)
+		case text.IsRequested(r):
 			return b.text.Do(w, ws, r, c.Call)
 		}
 		return b.dialects.Do(w, ws, r, c.Call)
 	})
 }
+
+func (b *Bridge) forwardRecorded(
+	w, ws http.ResponseWriter, r *http.Request, c *gateway.StreamCall, s *streams.Stream,
+) (err error) {
+	session, err := b.recorder.Begin(r, c, s.End)
+	if err != nil {
+		return err
+	}
+	var upgrades text.Forwarder = b.dialects
+	if session != nil {
+		upgrades = session.Forwarder(upgrades)
+		err = errAborted
+		defer func() { err = session.Close(r.Context(), err) }() // also after a panic, which goes on
+	}
+	if text.IsRequested(r) {
+		e := text.Endpoint{MaxMessage: b.limits.MaxMessage, Upgrades: upgrades}
+		err = e.Do(w, ws, r, c.Call)
+	} else {
+		err = upgrades.Do(w, ws, r, c.Call)
+	}
+	return err
+}
+
+var errAborted = status.New(status.Aborted, "", "the response was cut off")
 
 func infoOf(c *forward.Call) streams.Info {
 	info := streams.Info{Kind: streams.KindOf(c.Request), Cluster: c.Member.Cluster.Name}
@@ -139,7 +172,7 @@ func (b *Bridge) runStream(
 		// The handler panicked, so the response is cut off. The error for Close is the cause for which the stream ended. If
 		// the stream has not ended, the error reports the cut.
 		if err = context.Cause(s.Context()); err == nil {
-			err = status.New(status.Aborted, "", "the response was cut off")
+			err = errAborted
 		}
 		_ = s.Close(err)
 	}()

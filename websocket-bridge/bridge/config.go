@@ -18,6 +18,7 @@ type Config struct {
 	apiconfig.Options
 	Limits
 	Private
+	Recordings
 	TunnelListen string `envconfig:"CLUSTERPASS_TUNNEL_LISTEN" default:"127.0.0.1:8444" desc:"Listen address of the tunnel port, for the gateway's functions and other replicas. Keep it unreachable from outside." example:":8444"`
 	Listen       string `envconfig:"CLUSTERPASS_LISTEN" default:"127.0.0.1:8080" desc:"Listen address for clients, usually behind a load balancer." example:":8080"`
 	AdminListen  string `envconfig:"CLUSTERPASS_ADMIN_LISTEN" default:"127.0.0.1:8081" desc:"Listen address for /livez, /readyz, /healthz and /metrics. Keep it unreachable from outside." example:":8081"`

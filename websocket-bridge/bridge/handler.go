@@ -21,6 +21,7 @@ type HandlerConfig struct {
 	Fleet        fleetconfig.Settings
 	API          apiconfig.Options
 	Private      Private
+	Recordings   Recordings
 	TunnelListen string // "" opens no tunnel port
 	Peer         identity.Peer
 }
@@ -43,6 +44,9 @@ func (b *Bridge) NewHandler(ctx context.Context, p *assembly.Parts, cfg HandlerC
 		}
 	}()
 	if err := h.openAgents(ctx, b, p, cfg); err != nil {
+		return nil, err
+	}
+	if err := h.openRecordings(ctx, b, p, cfg.Recordings); err != nil {
 		return nil, err
 	}
 	members := p.NewMembers(h.Agents)

@@ -46,7 +46,10 @@ func serve(t testing.TB, l Limits, drain Drain, h http.HandlerFunc) *bridgeServe
 	return serveFresh(t, l, drain, cluster.Freshness{}, h)
 }
 
-func serveFresh(t testing.TB, l Limits, drain Drain, fresh cluster.Freshness, h http.HandlerFunc) *bridgeServer {
+func serveFresh(
+	t testing.TB, l Limits, drain Drain, fresh cluster.Freshness, h http.HandlerFunc,
+	configure ...func(*Bridge, *gateway.Config),
+) *bridgeServer {
 	t.Helper()
 	if drain.Timeout == 0 {
 		drain.Timeout = 5 * time.Second
@@ -60,6 +63,9 @@ func serveFresh(t testing.TB, l Limits, drain Drain, fresh cluster.Freshness, h 
 			c.Streams, c.Admission = hs.bridge, hs.bridge
 			c.Origins = gateway.Origins{"https://console.example.com"}
 			c.Source = l.Source
+			for _, change := range configure {
+				change(hs.bridge, c)
+			}
 		}}))
 	certificate := httptest.NewTLSServer(nil) // started only for its certificate
 	hs.serverCA = certificate.Client().Transport.(*http.Transport).TLSClientConfig.Clone()

@@ -36,7 +36,8 @@ func Run(ctx context.Context, cfg *Config, logTo io.Writer) (err error) {
 	}
 	defer stop()
 	h, err := b.NewHandler(ctx, parts, HandlerConfig{
-		Fleet: cfg.Settings, API: cfg.Options, Private: cfg.Private, TunnelListen: cfg.TunnelListen, Peer: peer,
+		Fleet: cfg.Settings, API: cfg.Options, Private: cfg.Private, Recordings: cfg.Recordings,
+		TunnelListen: cfg.TunnelListen, Peer: peer,
 	})
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 type Config struct {
 	bridge.Limits
 	bridge.Private
+	bridge.Recordings
 	TunnelListen string `envconfig:"CLUSTERPASS_TUNNEL_LISTEN" desc:"Listen address of the tunnel port, through which functions reach private clusters. Keep it unreachable from outside. Default: on loopback, the port after that of CLUSTERPASS_LISTEN." example:"127.0.0.1:8444"`
 	fleetconfig.Settings
 	apiconfig.PassLimits

@@ -21,6 +21,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/recording/location"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/shared/stores/kubernetes"
@@ -93,6 +94,15 @@ func Run(ctx context.Context, cfg *Config, out Output, ready func()) error {
 	return b.Serve(ctx, srv, serve, bridge.Drain{Timeout: cfg.DrainTimeout})
 }
 
+// recordings returns the configuration of recordings, which are beside the stores by default.
+func (c *Config) recordings() bridge.Recordings {
+	r := c.Recordings
+	if r.Location.Kind == "" {
+		r.Location = location.In(c.Data)
+	}
+	return r
+}
+
 type authorities struct {
 	server *pki.CA // signs the server's certificate
 	client *pki.CA // signs the certificates of callers
@@ -135,7 +145,8 @@ func open(
 	}
 	api := apiconfig.Options{ServerCA: assembly.CertificatesOf(ca.server.Cert), PassLimits: cfg.PassLimits}
 	h, err := b.NewHandler(ctx, parts, bridge.HandlerConfig{
-		Fleet: cfg.Settings, API: api, Private: cfg.Private, TunnelListen: cfg.TunnelListen, Peer: identity.TLSPeer,
+		Fleet: cfg.Settings, API: api, Private: cfg.Private, Recordings: cfg.recordings(), TunnelListen: cfg.TunnelListen,
+		Peer: identity.TLSPeer,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -10,11 +10,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/clusterpass/clusterpass/shared/recording"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
@@ -73,6 +75,30 @@ func TestFleetStreams(t *testing.T) {
 				return strings.Contains(e2e.Direct(e2e.Members[i]).Must(t, "logs", "reader", "-n", ns), "got "+dialect.Name+"\n")
 			})
 		})
+	}
+}
+
+// TestFleetRecordings: a policy must cover sessions in the fleet, whose cluster is known only from the pod.
+func TestFleetRecordings(t *testing.T) {
+	ns := e2e.StreamPods(t, e2e.Members, "shell")
+	k := fleet(t, "{apiVersion: v1, kind: Pod}")
+	waittest.Until(t, "fleet has the pod", func() bool {
+		return k.Run(t, "get", "pod", "shell@member2", "-n", ns).Code == 0
+	})
+	exec := func() { k.Run(t, "exec", "shell@member2", "-n", ns, "--", "echo", "in the fleet") }
+	e2e.RecordNamespace(t, ns, "required", false, exec)
+	for _, dialect := range e2e.Dialects {
+		k.Env = dialect.Env
+		exec()
+	}
+	waittest.Until(t, "all sessions are recorded", func() bool {
+		all := e2e.RecordingsOf(t, ns)
+		return len(all) >= 3 && !slices.ContainsFunc(all, func(r e2e.Recording) bool { return r.HasNoEnd })
+	})
+	for _, r := range e2e.RecordingsOf(t, ns) {
+		if r.Cluster != "member2" || r.Pod != "shell" || r.Events[recording.Output] != "in the fleet\n" {
+			t.Errorf("recorded %q of %+v", r.Events, r.Info)
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/recording"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	testcluster "github.com/clusterpass/clusterpass/test/cluster"
@@ -202,6 +203,7 @@ func TestPrivateCluster(t *testing.T) {
 		g.Must(t, "-n", ns, "create", "configmap", "by-tunnel", "--from-literal=a=b")
 		d.Must(t, "-n", ns, "delete", "configmap", "by-tunnel")
 	})
+	e2e.RecordNamespace(t, ns, "required", false, func() { g.Run(t, "-n", ns, "exec", "shell", "--", "true") })
 	for _, dialect := range e2e.Dialects {
 		t.Run("streams/"+dialect.Name, func(t *testing.T) { checkPrivateStreams(t, dialect, ns, d, g) })
 	}
@@ -266,6 +268,9 @@ func checkPrivateStreams(t *testing.T, dialect e2e.Dialect, ns string, d, g e2e.
 	} {
 		e2e.CheckSameResult(t, bin, d, g, "", args...)
 	}
+	e2e.WaitForRecording(t, ns, "exec through a tunnel", func(r e2e.Recording) bool {
+		return r.Events[recording.Output] == "out\n" && r.Events[recording.Stderr] == "err\n"
+	})
 	label := fmt.Sprint("at-", time.Now().UnixNano())
 	watch := g.Start(t, bin, in("get", "pods", "-w", "-L", "moved")...)
 	watch.Line("shell")

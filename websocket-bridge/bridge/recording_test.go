@@ -1,0 +1,517 @@
+package bridge
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+	"github.com/clusterpass/clusterpass/shared/recording"
+	"github.com/clusterpass/clusterpass/shared/recording/dirstore"
+	"github.com/clusterpass/clusterpass/shared/recording/policy"
+	"github.com/clusterpass/clusterpass/shared/waittest"
+	"github.com/clusterpass/clusterpass/websocket-bridge/text"
+)
+
+// rules is a gateway.RecordingPolicies with the same rule for all sessions.
+type rules policy.Rule
+
+func (r rules) For(context.Context, policy.Call) (policy.Rule, error) { return policy.Rule(r), nil }
+
+var (
+	required   = rules{Level: policy.Required, RecordInput: true, Policy: "all"}
+	bestEffort = rules{Level: policy.BestEffort, Policy: "all"}
+)
+
+// recordedBridge is a bridge that records the sessions of its member.
+type recordedBridge struct {
+	*bridgeServer
+	audit *gatewaytest.AuditLog
+	store *breakingStore
+	keys  recording.Keys
+}
+
+// breakingStore is a directory that fails while isBroken is set.
+type breakingStore struct {
+	*dirstore.Store
+	isBroken atomic.Bool
+}
+
+func (s *breakingStore) Put(ctx context.Context, id string, number int, part []byte) error {
+	if s.isBroken.Load() {
+		return errors.New("the disk is full")
+	}
+	return s.Store.Put(ctx, id, number, part)
+}
+
+func serveRecorded(t *testing.T, rule rules, l Limits, member http.HandlerFunc) *recordedBridge {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := recording.NewSigner(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := dirstore.Open(dirstore.Config{Path: filepath.Join(t.TempDir(), "recordings")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dir.Close() })
+	rb := &recordedBridge{
+		audit: &gatewaytest.AuditLog{}, store: &breakingStore{Store: dir}, keys: recording.NewKeys(public),
+	}
+	rb.bridgeServer = serveFresh(t, l, Drain{}, cluster.Freshness{}, member, func(b *Bridge, c *gateway.Config) {
+		c.Recordings, c.Audit = rule, audit.New(audit.Config{To: rb.audit})
+		quiet := slog.New(slog.DiscardHandler)
+		b.RecordTo(recording.New(recording.Config{Store: rb.store, Signer: signer}), quiet)
+	})
+	return rb
+}
+
+// recorded is the content of a recording.
+type recorded struct {
+	recording.Info
+	events map[recording.Type]string
+	isCut  bool
+}
+
+func (r recorded) String() string {
+	return fmt.Sprintf("out %q, err %q, in %q, size %s, exit %s", r.events[recording.Output], r.events[recording.Stderr],
+		r.events[recording.Input], r.events[recording.Resize], r.events[recording.Exit])
+}
+
+// recordings waits until all sessions have ended, and reads the verified recordings.
+func (rb *recordedBridge) recordings() []recorded {
+	rb.t.Helper()
+	waittest.Until(rb.t, "all sessions have ended", rb.isIdle)
+	ids, err := rb.store.List(rb.t.Context(), "")
+	if err != nil {
+		rb.t.Fatal(err)
+	}
+	var all []recorded
+	for _, id := range ids {
+		r, err := recording.Open(rb.t.Context(), rb.store, id, rb.keys)
+		if err != nil {
+			rb.t.Fatal(err)
+		}
+		one := recorded{Info: *r.Info(), events: map[recording.Type]string{}}
+		for {
+			e, err := r.Next(rb.t.Context())
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			var fault *recording.Fault
+			if errors.As(err, &fault) && fault.Kind == recording.Cut {
+				one.isCut = true
+				break
+			}
+			if err != nil {
+				rb.t.Fatal(err)
+			}
+			one.events[e.Type] += string(e.Data)
+			switch e.Type {
+			case recording.Resize:
+				one.events[e.Type] += fmt.Sprintf("%dx%d ", e.Width, e.Height)
+			case recording.Transferred:
+				one.events[e.Type] += fmt.Sprintf("in=%d out=%d ", e.In, e.Out)
+			}
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func (rb *recordedBridge) onlyRecording() recorded {
+	rb.t.Helper()
+	all := rb.recordings()
+	if len(all) != 1 {
+		rb.t.Fatalf("%d recordings, want 1", len(all))
+	}
+	return all[0]
+}
+
+const (
+	success     = `{"metadata":{},"status":"Success"}`
+	typedInput  = "echo hällo\xff\n"
+	shownOutput = "h\u00e4llo \xff\r\n"
+	shownError  = "warning"
+)
+
+// answerInput is an API server that reads a size and typedInput from a terminal, and then answers.
+func answerInput(t *testing.T, protocols ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		u := websocket.Upgrader{Subprotocols: protocols, CheckOrigin: func(*http.Request) bool { return true }}
+		conn, err := u.Upgrade(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		isBase64 := strings.Contains(conn.Subprotocol(), "base64")
+		received := map[byte]string{}
+		for len(received[0]) < len(typedInput) || received[4] == "" {
+			_, m, err := conn.ReadMessage()
+			if err != nil {
+				return
+			}
+			channel, content := m[0], m[1:]
+			if isBase64 {
+				channel -= '0'
+				content, _ = base64.StdEncoding.DecodeString(string(content))
+			}
+			received[channel] += string(content)
+		}
+		for _, m := range []string{
+			"\x01", "\x01" + shownOutput[:3], "\x01" + shownOutput[3:], "\x02" + shownError, "\x03" + success,
+		} {
+			if isBase64 {
+				m = string('0'+m[0]) + base64.StdEncoding.EncodeToString([]byte(m[1:]))
+			}
+			_ = conn.WriteMessage(websocket.BinaryMessage, []byte(m))
+		}
+		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+			deadlineSoon())
+		_, _, _ = conn.ReadMessage()
+	}
+}
+
+func answerInputBySPDY(_ *testing.T) http.HandlerFunc {
+	var upgrades atomic.Int64
+	return spdyMember(&upgrades, func(s map[string]httpstream.Stream, _ httpstream.Connection) {
+		_, _ = io.ReadFull(s["stdin"], make([]byte, len(typedInput)))
+		_, _ = io.WriteString(s["stdout"], shownOutput)
+		if s["stderr"] != nil {
+			_, _ = io.WriteString(s["stderr"], shownError)
+		}
+		_, _ = io.WriteString(s["error"], success)
+	})
+}
+
+const recordedPath = "/clusters/m/api/v1/namespaces/a/pods/p/exec?command=sh&command=-l&container=c&stdin=1&stdout=1"
+
+// TestRecordedDialects fails if a recording lacks what a client of some dialect sent or saw.
+func TestRecordedDialects(t *testing.T) {
+	send := func(conn *websocket.Conn, isBase64 bool) {
+		for _, m := range []string{"\x04" + `{"Width":100,"Height":30}`, "\x00" + typedInput[:4], "\x00" + typedInput[4:]} {
+			if isBase64 {
+				m = string('0'+m[0]) + base64.StdEncoding.EncodeToString([]byte(m[1:]))
+			}
+			_ = conn.WriteMessage(websocket.BinaryMessage, []byte(m))
+		}
+	}
+	exit := success
+	all := func(client, protocol string, member http.HandlerFunc) {
+		t.Run(client, func(t *testing.T) {
+			rb := serveRecorded(t, required, Limits{}, member)
+			conn := rb.mustDial("alice", recordedPath+"&stderr=1", protocol)
+			if protocol == text.Protocol {
+				_ = conn.WriteMessage(websocket.TextMessage, []byte(`{"resize":{"width":100,"height":30}}`))
+				_ = conn.WriteMessage(websocket.TextMessage, []byte(`{"stdin":"echo h\u00e4llo?\n"}`))
+			} else {
+				send(conn, strings.Contains(protocol, "base64"))
+			}
+			var err error
+			for err == nil {
+				_, _, err = conn.ReadMessage()
+			}
+			if !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
+				t.Errorf("%v", err)
+			}
+			_ = conn.Close()
+			got := rb.onlyRecording()
+			want := fmt.Sprintf("out %q, err %q, in %q, size 100x30 , exit %s", shownOutput, shownError, typedInput, exit)
+			if protocol == text.Protocol {
+				want = strings.Replace(want, `\xff\n`, `?\n`, 1) // text cannot have other bytes
+			}
+			if got.String() != want || got.isCut {
+				t.Errorf("recorded %s\nwant %s", got, want)
+			}
+			checkHeader(t, rb, got)
+		})
+	}
+	native := answerInput(t, "v5.channel.k8s.io", "v4.base64.channel.k8s.io", "base64.channel.k8s.io")
+	all("websocket", "v5.channel.k8s.io", native)
+	all("websocket in base64", "v4.base64.channel.k8s.io", native)
+	all("old websocket in base64", "base64.channel.k8s.io", native)
+	all("text", text.Protocol, native)
+	all("websocket translated to SPDY", "v4.channel.k8s.io", answerInputBySPDY(t))
+	all("text translated to SPDY", text.Protocol, answerInputBySPDY(t))
+	exit = "" // before v4, success has no Status
+	all("old websocket in base64 translated to SPDY", "base64.channel.k8s.io", answerInputBySPDY(t))
+}
+
+// checkHeader fails if a reader of a recording could not find out who opened the session.
+func checkHeader(t *testing.T, rb *recordedBridge, got recorded) {
+	t.Helper()
+	i := got.Info
+	if i.User != "alice" || i.Cluster != "m" || i.Namespace != "a" || i.Pod != "p" || i.Container != "c" ||
+		i.Kind != recording.Exec || strings.Join(i.Command, " ") != "sh -l" || !i.HasInput || i.TTY || !i.RecordsInput {
+		t.Errorf("header %+v", i)
+	}
+	for _, e := range rb.audit.Events(t, 2) {
+		if e.Annotations[audit.RecordingAnnotation] != i.ID || e.AuditID != i.RequestID {
+			t.Errorf("%s has %v, and the recording %s of %s", e.Stage, e.Annotations, i.ID, i.RequestID)
+		}
+	}
+}
+
+// TestSessionsWithoutARecorder: a required recording that cannot begin refuses the session before the member gets it.
+func TestSessionsWithoutARecorder(t *testing.T) {
+	var called atomic.Bool
+	member := func(w http.ResponseWriter, r *http.Request) {
+		called.Store(true)
+		talking(t, echoing)(w, r)
+	}
+	for _, path := range []string{recordedPath, portsPath, strings.Replace(recordedPath, "/exec", "/attach", 1)} {
+		rb := serveRecorded(t, required, Limits{}, member)
+		rb.store.isBroken.Store(true)
+		resp, _ := rb.get("alice", path, "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+			"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol: v5.channel.k8s.io")
+		gatewaytest.WantStatus(t, resp, http.StatusServiceUnavailable, "recording_failed", "the recorder cannot begin")
+		a := rb.audit.Events(t, 2)[1].Annotations
+		if called.Load() || !strings.Contains(a[audit.UnrecordedAnnotation], "disk is full") ||
+			a[audit.FailureAnnotation] != "recording_failed" {
+			t.Errorf("the member was called: %v; audit %v", called.Load(), a)
+		}
+	}
+	rb := serveRecorded(t, bestEffort, Limits{}, member)
+	rb.store.isBroken.Store(true)
+	conn := rb.mustDial("alice", recordedPath, "v5.channel.k8s.io")
+	_ = conn.WriteMessage(websocket.BinaryMessage, []byte("\x00x"))
+	if _, m, err := conn.ReadMessage(); err != nil || string(m) != "\x00x" {
+		t.Errorf("%q, %v", m, err)
+	}
+	_ = conn.Close()
+	for _, e := range rb.audit.Events(t, 2) {
+		if !strings.Contains(e.Annotations[audit.UnrecordedAnnotation], "disk is full") ||
+			e.Annotations[audit.RecordingAnnotation] != "" {
+			t.Errorf("%s: %v", e.Stage, e.Annotations)
+		}
+	}
+	if n := rb.metric("clusterpass_recording_failures_total", "level=bestEffort"); n != 1 {
+		t.Errorf("%v failures are counted, want 1", n)
+	}
+}
+
+// TestRecorderFails: a session whose required recording fails must end and explain why, even if it is idle. Otherwise
+// it must go on.
+func TestRecorderFails(t *testing.T) {
+	member := talking(t, func(conn *websocket.Conn) {
+		for {
+			_, m, err := conn.ReadMessage()
+			if err != nil || conn.WriteMessage(websocket.BinaryMessage, append([]byte{1}, m[1:]...)) != nil {
+				return
+			}
+		}
+	})
+	echo := func(conn *websocket.Conn) {
+		_ = conn.WriteMessage(websocket.BinaryMessage, []byte("\x00x"))
+		if _, m, err := conn.ReadMessage(); err != nil || string(m) != "\x01x" {
+			t.Errorf("%q, %v", m, err)
+		}
+	}
+	for name, tt := range map[string]struct{ query, protocol, want string }{
+		"terminal":   {"&tty=1", "v5.channel.k8s.io", "\x01\r\nthe session was ended: its required recording failed"},
+		"stderr":     {"&stderr=1", "v4.channel.k8s.io", "\x02\r\nthe session was ended: its required recording failed"},
+		"no channel": {"", "v5.channel.k8s.io", "\x03{"},
+		"text":       {"&stderr=1", text.Protocol, `{"stderr":"\r\nthe session was ended: its required recording failed`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rb := serveRecorded(t, required, Limits{}, member)
+			conn := rb.mustDial("alice", recordedPath+tt.query, tt.protocol)
+			if tt.protocol != text.Protocol {
+				echo(conn)
+			} else {
+				_ = conn.WriteMessage(websocket.TextMessage, []byte(`{"stdin":"x"}`))
+				_, _, _ = conn.ReadMessage()
+			}
+			rb.store.isBroken.Store(true)
+			var got []string
+			var err error
+			for err == nil {
+				var m []byte
+				if _, m, err = conn.ReadMessage(); err == nil {
+					got = append(got, string(m))
+				}
+			}
+			if len(got) == 0 || !strings.HasPrefix(got[0], tt.want) ||
+				!strings.Contains(got[len(got)-1], "required recording failed") {
+				t.Errorf("the client got %q, %v", got, err)
+			}
+			_ = conn.Close()
+			if r := rb.onlyRecording(); !r.isCut {
+				t.Errorf("the recording is complete: %s", r)
+			}
+			a := rb.audit.Events(t, 2)[1].Annotations
+			if a[audit.FailureAnnotation] != "recording_failed" || a[audit.UnrecordedAnnotation] == "" {
+				t.Errorf("audit %v", a)
+			}
+		})
+	}
+	t.Run("best effort", func(t *testing.T) {
+		rb := serveRecorded(t, bestEffort, Limits{}, member)
+		conn := rb.mustDial("alice", recordedPath, "v5.channel.k8s.io")
+		rb.store.isBroken.Store(true)
+		waittest.Until(t, "the recording has failed", func() bool {
+			echo(conn)
+			return !isRunning("recorder.(*Session).watch")
+		})
+		echo(conn)
+		_ = conn.Close()
+		a := rb.audit.Events(t, 2)[1].Annotations
+		if a[audit.FailureAnnotation] != "" || a[audit.UnrecordedAnnotation] == "" {
+			t.Errorf("audit %v", a)
+		}
+	})
+}
+
+// TestRefusedSessionsAreRecorded: attempts are evidence, too.
+func TestRefusedSessionsAreRecorded(t *testing.T) {
+	rb := serveRecorded(t, required, Limits{}, func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no such pod", http.StatusNotFound)
+	})
+	_, resp, err := rb.dial("alice", recordedPath, nil, "v5.channel.k8s.io")
+	if err == nil || resp.StatusCode != http.StatusNotFound {
+		t.Errorf("%v, %v", resp, err)
+	}
+	if r := rb.onlyRecording(); r.isCut || !strings.Contains(r.events[recording.Exit], "HTTP 404") {
+		t.Errorf("recorded %s", r)
+	}
+}
+
+// TestRecordedPortForward: of a port-forward, only the numbers of bytes are recorded.
+func TestRecordedPortForward(t *testing.T) {
+	rb := serveRecorded(t, required, Limits{}, talking(t, echoing))
+	conn := rb.mustDial("alice", portsPath, "v4.channel.k8s.io")
+	_ = conn.WriteMessage(websocket.BinaryMessage, []byte("\x00secret"))
+	if _, _, err := conn.ReadMessage(); err != nil {
+		t.Error(err)
+	}
+	_ = conn.NetConn().Close()
+	r := rb.onlyRecording()
+	// A masked frame of 7 bytes has 13, and the echo 9.
+	if r.Kind != recording.PortForward || r.events[recording.Transferred] != "in=13 out=9 " || r.isCut ||
+		len(r.events) != 1 {
+		t.Errorf("recorded %v of %+v", r.events, r.Info)
+	}
+	t.Run("a failing recorder", func(t *testing.T) {
+		rb := serveRecorded(t, required, Limits{}, talking(t, echoing))
+		conn := rb.mustDial("alice", portsPath, "v4.channel.k8s.io")
+		rb.store.isBroken.Store(true)
+		_ = conn.Close()
+		if a := rb.audit.Events(t, 2)[1].Annotations; a[audit.FailureAnnotation] != "recording_failed" {
+			t.Errorf("audit %v", a)
+		}
+	})
+}
+
+// TestUndecodableSessions: a client must not choose a protocol that the recorder does not know.
+func TestUndecodableSessions(t *testing.T) {
+	offered := make(chan http.Header, 2)
+	rb := serveRecorded(t, required, Limits{}, func(w http.ResponseWriter, r *http.Request) {
+		offered <- r.Header.Clone()
+		talking(t, echoing)(w, r)
+	})
+	_, resp, err := rb.dial("alice", recordedPath, nil, "v9.channel.k8s.io")
+	if err == nil {
+		t.Fatal("a session")
+	}
+	gatewaytest.WantStatus(t, resp, http.StatusBadRequest, "bad_request", "offer one of v5.channel.k8s.io")
+	d := websocket.Dialer{
+		TLSClientConfig: rb.tls("alice"), Subprotocols: []string{"v9.channel.k8s.io", "v4.channel.k8s.io"},
+		EnableCompression: true,
+	}
+	conn, _, err := d.DialContext(t.Context(), "wss://"+rb.addr+recordedPath, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+	if h := <-offered; h.Get("Sec-Websocket-Protocol") != "v4.channel.k8s.io" || h.Get("Sec-Websocket-Extensions") != "" {
+		t.Errorf("the member got %v", h)
+	}
+}
+
+// TestFragmentsForTheMember: kube-apiserver reads each frame as a message, so what a client types could be hidden in
+// the second frame of a message.
+func TestFragmentsForTheMember(t *testing.T) {
+	rb := serveRecorded(t, required, Limits{}, talking(t, echoing))
+	conn := rb.mustDial("alice", recordedPath+"&stderr=1", "v5.channel.k8s.io")
+	w, err := conn.NextWriter(websocket.BinaryMessage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = w.Write(bytes.Repeat([]byte{0}, 8<<10)) // more than the buffer of the client
+	_ = w.Close()
+	_, m, err := conn.ReadMessage()
+	if err != nil || !strings.Contains(string(m), "required recording failed") {
+		t.Errorf("%q, %v", m, err)
+	}
+}
+
+// TestLongTextIsWhole: kube-apiserver would lose a part of what a client of the text dialect types, if it arrived in
+// several frames of one message. The recorder refuses such messages.
+func TestLongTextIsWhole(t *testing.T) {
+	rb := serveRecorded(t, required, Limits{}, talking(t, func(conn *websocket.Conn) {
+		for {
+			if _, _, err := conn.ReadMessage(); err != nil {
+				return
+			}
+			_ = conn.WriteMessage(websocket.BinaryMessage, []byte("\x01."))
+		}
+	}))
+	conn := rb.mustDial("alice", recordedPath, text.Protocol)
+	typed := strings.Repeat("x", 50_000) + "end"
+	if err := conn.WriteJSON(map[string]string{"stdin": typed}); err != nil {
+		t.Fatal(err)
+	}
+	for range len(typed)/(4<<10) + 1 {
+		if _, m, err := conn.ReadMessage(); err != nil || string(m) != `{"stdout":"."}`+"\n" {
+			t.Fatalf("%q, %v", m, err)
+		}
+	}
+	_ = conn.Close()
+	if r := rb.onlyRecording(); r.events[recording.Input] != typed || r.isCut {
+		t.Errorf("recorded %d of %d bytes", len(r.events[recording.Input]), len(typed))
+	}
+}
+
+// TestStoppedSessionsAreComplete: a session that the bridge ends has a complete recording, with the reason.
+func TestStoppedSessionsAreComplete(t *testing.T) {
+	rb := serveRecorded(t, required, Limits{IdleTimeout: 50 * time.Millisecond}, talking(t, echoing))
+	for {
+		conn, resp, err := rb.dial("alice", recordedPath, nil, "v5.channel.k8s.io")
+		if err != nil && resp != nil && resp.StatusCode == http.StatusGatewayTimeout {
+			continue // the time was over before the start
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			_, _, err = conn.ReadMessage()
+		}
+		break
+	}
+	all := rb.recordings()
+	if r := all[len(all)-1]; r.isCut || !strings.Contains(r.events[recording.Exit], "nothing was sent for too long") {
+		t.Errorf("recorded %s", r)
+	}
+}
