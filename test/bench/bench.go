@@ -62,7 +62,8 @@ func allParts(hammerRate int, watch churn) []part {
 	return []part{
 		{"coldstart", coldStarts, true}, {"idle", idle, true}, {"far", far, true}, {"churn", watches, true},
 		{"hang", hangs, false}, {"calls", restCalls, false}, {"warm", warm, false}, {"aws", onAWS, false},
-		{"streams", streams, false}, {"fleet", fleet, false}, {"private", private, false}, {"scale", scale, false},
+		{"streams", streams, false}, {"recordings", recordings, false}, {"fleet", fleet, false},
+		{"private", private, false}, {"scale", scale, false},
 	}
 }
 

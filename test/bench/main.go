@@ -34,6 +34,7 @@ Without a PART, all are measured:
   warm       requests through a running function
   aws        first and later requests to a gateway with its stores on an emulator of AWS
   streams    streams, directly, through a bare reverse proxy and through the gateway
+  recordings sessions whose recording is required, beside others
   fleet      lists and watches of many clusters
   private    the overhead of a private cluster's tunnel
   scale      500 clusters with a million objects

@@ -7,14 +7,15 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"path/filepath"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -37,12 +38,14 @@ const (
 
 // streamEndpoint is an endpoint with its measurements.
 type streamEndpoint struct {
-	name   string
-	cfg    *rest.Config
-	client *kubernetes.Clientset
-	events []time.Duration
-	rounds []time.Duration
-	rates  []float64 // MB/s
+	name string
+	// namespace is that of the pod.
+	namespace string
+	cfg       *rest.Config
+	client    *kubernetes.Clientset
+	events    []time.Duration
+	rounds    []time.Duration
+	rates     []float64 // MB/s
 }
 
 // streams measures streams directly, through a bare httputil.ReverseProxy and through the gateway.
@@ -59,15 +62,17 @@ func streams(ctx context.Context, out *report, set *cluster.Set, dir string) err
 		return err
 	}
 	defer stop()
-	endpoints := []*streamEndpoint{{name: "direct", cfg: direct}, {name: "ReverseProxy", cfg: bare},
-		{name: "gateway", cfg: gw}}
+	endpoints := []*streamEndpoint{
+		{name: "direct", namespace: "bench", cfg: direct}, {name: "ReverseProxy", namespace: "bench", cfg: bare},
+		{name: "gateway", namespace: "bench", cfg: gw},
+	}
 	for _, w := range endpoints {
 		w.cfg.QPS = -1
 		if w.client, err = kubernetes.NewForConfig(w.cfg); err != nil {
 			return err
 		}
 	}
-	if err := startPod(ctx, endpoints[0].client); err != nil {
+	if err := startPod(ctx, endpoints[0].client, "bench"); err != nil {
 		return err
 	}
 	if err := watchDelay(ctx, endpoints); err != nil {
@@ -105,14 +110,15 @@ func gatewayConfig(ctx context.Context, dir, kubeconfig string) (*rest.Config, f
 	return cfg, stop, err
 }
 
-func startPod(ctx context.Context, client *kubernetes.Clientset) error {
+func startPod(ctx context.Context, client *kubernetes.Clientset, namespace string) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "any"}}}}
-	if _, err := client.CoreV1().Pods("bench").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+	_, err := client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) { // another part has started it
 		return err
 	}
 	for range 300 {
-		p, err := client.CoreV1().Pods("bench").Get(ctx, podName, metav1.GetOptions{})
+		p, err := client.CoreV1().Pods(namespace).Get(ctx, podName, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -177,21 +183,11 @@ func watchDelay(ctx context.Context, endpoints []*streamEndpoint) error {
 func execRoundTrips(ctx context.Context, endpoints []*streamEndpoint) error {
 	conns := make([]*websocket.Conn, len(endpoints))
 	for i, w := range endpoints {
-		tlsConfig, err := rest.TLSConfigFor(w.cfg)
+		conn, err := dialExec(ctx, w, url.Values{"command": {"cat"}, "stdin": {"1"}, "stdout": {"1"}})
 		if err != nil {
 			return err
 		}
-		tlsConfig.NextProtos = []string{"http/1.1"}
-		d := websocket.Dialer{TLSClientConfig: tlsConfig, Subprotocols: []string{"v5.channel.k8s.io"},
-			HandshakeTimeout: 20 * time.Second}
-		conn, resp, err := d.DialContext(ctx, strings.Replace(w.cfg.Host, "https://", "wss://", 1)+
-			"/api/v1/namespaces/bench/pods/"+podName+"/exec?command=cat&stdin=1&stdout=1", nil)
-		if err != nil {
-			return fmt.Errorf("%s: %w", w.name, err)
-		}
-		_ = resp.Body.Close()
 		defer func() { _ = conn.Close() }()
-		_ = conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
 		conns[i] = conn
 	}
 	for n := range execRounds + 20 {
