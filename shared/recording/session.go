@@ -191,7 +191,7 @@ func (s *Session) run() {
 	slots := make(chan struct{}, maxInFlight)
 	for {
 		<-s.wake
-		b := s.take()
+		b := s.removeEvents()
 		if b.err != nil {
 			return
 		}
@@ -225,8 +225,8 @@ type batch struct {
 	err         error
 }
 
-// take removes the buffered events.
-func (s *Session) take() batch {
+// removeEvents removes the buffered events.
+func (s *Session) removeEvents() batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := batch{s.events, s.first, s.last, s.closed, s.err}

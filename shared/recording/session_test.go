@@ -322,7 +322,7 @@ func TestRecordingOutlivesRequest(t *testing.T) {
 	s, err := recording.New(recording.Config{Store: store, Signer: signer}).Begin(ctx, newInfo())
 	must(t, err)
 	cancel()
-	must(t, s.Output(1, []byte("last words")))
+	must(t, s.Output(1, []byte("the end")))
 	must(t, s.Close())
 	if r, err := recording.Verify(t.Context(), store, s.ID(), keys); err != nil || !r.Complete() {
 		t.Errorf("%+v, %v", r, err)
