@@ -126,6 +126,7 @@ func TestRules(t *testing.T) {
 	}
 	const domain = "DomainName=clusterpass.example.com"
 	const certificate = "CertificateArn=arn:aws:acm:eu-central-1:111122223333:certificate/0-1"
+	const ownBridge = "BridgeUrl=https://bridge.example.com"
 	for _, tt := range []struct {
 		parameters []string
 		want       string // part of the refusal; "" for none
@@ -156,6 +157,20 @@ func TestRules(t *testing.T) {
 		{[]string{domain, certificate, image, "MutualTLS=verify"}, "TrustStoreArn"},
 		{[]string{domain, certificate, image, "Scheme=internal"}, "VpcId"},
 		{[]string{domain, certificate, image, "VpcId=vpc-1"}, "PublicSubnetIds"},
+		{[]string{"FrontDoor=api", ownBridge, "VpcId=vpc-1", "PublicSubnetIds=subnet-1,subnet-2"}, "BridgeUrl"},
+		{[]string{"FrontDoor=api", ownBridge, "PrivateSubnetIds=subnet-1,subnet-2"}, "VpcId"},
+		{[]string{"FrontDoor=api", ownBridge, "ZoneA=us-east-1a", "ZoneB=us-east-1b"}, "BridgeUrl"},
+		{[]string{domain, certificate, image, "PublicSubnetIds=subnet-1,subnet-2"}, "VpcId"},
+		{[]string{domain, certificate, image, "ZoneA=us-east-1a", "ZoneB=us-gov-east-1b"}, ""},
+		{[]string{domain, certificate, image, "ZoneA=us-east-1a"}, "two zones"},
+		{[]string{domain, certificate, image, "ZoneB=us-east-1a"}, "two zones"},
+		{[]string{domain, certificate, image, "ZoneA=us-east-1a", "ZoneB=us-east-1a"}, "two zones"},
+		{
+			[]string{
+				domain, certificate, image, "VpcId=vpc-1", "PublicSubnetIds=subnet-1,subnet-2", "ZoneA=us-east-1a",
+				"ZoneB=us-east-1b",
+			}, "new network",
+		},
 		{
 			[]string{
 				domain, certificate, "MutualTLS=passthrough", "FrontDoor=api", "BridgeUrl=https://bridge.example.com",
@@ -212,9 +227,13 @@ func TestTwoZones(t *testing.T) {
 	outputs := all["infra/aws/network.yaml"].Outputs
 	for _, kind := range []string{"Public", "Private"} {
 		for i, zone := range []string{"A", "B"} {
-			selected, _ := get(resources[kind+zone].Properties["AvailabilityZone"], "Fn::Select").([]any)
+			choice, _ := get(resources[kind+zone].Properties["AvailabilityZone"], "Fn::If").([]any)
+			if len(choice) != 3 || choice[0] != "HasZones" || get(choice[1], "Ref") != "Zone"+zone {
+				t.Fatalf("%s%s is in zone %v", kind, zone, choice)
+			}
+			selected, _ := get(choice[2], "Fn::Select").([]any)
 			if len(selected) != 2 || fmt.Sprint(selected[0]) != strconv.Itoa(i) {
-				t.Errorf("%s%s is in zone %v", kind, zone, selected)
+				t.Errorf("%s%s is in zone %v of the region", kind, zone, selected)
 			}
 			if !strings.Contains(fmt.Sprint(outputs[kind+"Subnets"].Value), kind+zone) {
 				t.Errorf("%s%s is not where anything runs: %v", kind, zone, outputs[kind+"Subnets"].Value)
@@ -350,6 +369,7 @@ func TestAlarms(t *testing.T) {
 		if r.Properties["TreatMissingData"] == nil {
 			t.Errorf("%s does not define TreatMissingData", id)
 		}
+		checkFill(t, id, r)
 		if r.Properties["MetricName"] != nil {
 			watch(r.Properties)
 		}
@@ -393,7 +413,8 @@ func TestAlarms(t *testing.T) {
 	given := all["template.yaml"].Resources["Alarms"].Properties["Parameters"]
 	for name, want := range map[string]string{
 		"Table": "${Objects}", "LoadBalancer": "${LoadBalancer.Outputs.Name}",
-		"BridgeTargets": "${LoadBalancer.Outputs.BridgeTargetsName}",
+		// With data of the load balancer instead, an alarm could fire before the first bridge is healthy.
+		"BridgeTargets": "${BridgeService.Outputs.TargetsName}",
 	} {
 		if got := render(get(given, name)); got[0] != want {
 			t.Errorf("%s is %s, want %s", name, got, want)
@@ -405,6 +426,19 @@ func TestAlarms(t *testing.T) {
 	}
 	if text := fmt.Sprintf("alarms (%d metrics,", len(watched)); !strings.Contains(string(cost), text) {
 		t.Errorf("docs/explanation/cost.md does not count %s", text)
+	}
+}
+
+// checkFill refuses an alarm that may never leave OK. Data arrives late, so FILL may always replace the newest minute.
+func checkFill(t *testing.T, id string, alarm resource) {
+	t.Helper()
+	if !strings.Contains(fmt.Sprint(alarm.Properties["Metrics"]), "FILL(") {
+		return
+	}
+	evaluated, _ := alarm.Properties["EvaluationPeriods"].(float64)
+	breaching, _ := alarm.Properties["DatapointsToAlarm"].(float64)
+	if breaching < 1 || breaching >= evaluated {
+		t.Errorf("%s uses FILL, and needs %v of %v minutes", id, breaching, evaluated)
 	}
 }
 
@@ -460,6 +494,29 @@ func TestTagsReachTasks(t *testing.T) {
 	service := load(t)["infra/aws/bridge.yaml"].Resources["Service"].Properties
 	if service["PropagateTags"] != "SERVICE" || service["EnableECSManagedTags"] != true {
 		t.Errorf("tasks have the tags of %v", service["PropagateTags"])
+	}
+}
+
+// Calls that the bridge serves, such as large lists, must count for a cluster's times. A stream lasts as long as its
+// client wants, and must not.
+func TestDashboardTimesIncludeBridge(t *testing.T) {
+	for loadBalancer, isBridge := range map[string]bool{"x": true, "": false} {
+		for _, widget := range dashboard(t, "LoadBalancer="+loadBalancer, "Api=x") {
+			query, _ := get(widget, "properties", "query").(string)
+			if !strings.Contains(query, "pct(duration") {
+				continue
+			}
+			if strings.Contains(query, "SOURCE '${BridgeLogs}'") != isBridge {
+				t.Errorf("with the load balancer %q, times are queried by %s", loadBalancer, query)
+			}
+			for _, filter := range []string{
+				"verb != 'watch'", "code != 101", "'pods/log'", "'pods/exec'", "'pods/attach'", "'pods/portforward'",
+			} {
+				if !strings.Contains(query, filter) {
+					t.Errorf("%s counts streams: it has no %s", query, filter)
+				}
+			}
+		}
 	}
 }
 

@@ -341,6 +341,12 @@ func TestLeastPrivilege(t *testing.T) {
 			if !ok || role != "" && role != id || get(s, "Action") != "sts:AssumeRole" {
 				t.Errorf("%s can be taken by %v", id, get(s, "Principal"))
 			}
+			// AWS documents this condition for subscriptions.
+			source := render(get(s, "Condition", "StringLike", "aws:SourceArn"))
+			if role == "infra/aws/archive.yaml SubscriptionRole" &&
+				!slices.Equal(source, []string{"arn:${AWS::Partition}:logs:${AWS::Region}:${AWS::AccountId}:*"}) {
+				t.Errorf("%s can be taken for %q", id, source)
+			}
 		}
 	}
 	if len(roles) != len(want) {

@@ -254,7 +254,7 @@ func TestStackInPublicSubnets(t *testing.T) {
 	}
 	a := newAccount(t)
 	a.deploy(image, "DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),
-		"NatGateways=0", "BridgeMinTasks=1", "BridgeSpot=all")
+		"NatGateways=0", "BridgeMinTasks=1", "BridgeSpot=all", "ZoneA=eu-central-1b", "ZoneB=eu-central-1c")
 	if fn := a.function("clusterpass-proxy"); len(fn.VpcConfig.SubnetIDs) != 0 {
 		t.Errorf("the function is in %v", fn.VpcConfig)
 	}
@@ -265,6 +265,11 @@ func TestStackInPublicSubnets(t *testing.T) {
 	if subnets := a.query("ec2", "2016-11-15", "subnetId", "Action", "DescribeSubnets", "Filter.1.Name", "cidr-block",
 		"Filter.1.Value.1", "10.87.0.*"); len(subnets) != 2 {
 		t.Errorf("subnets %v", subnets)
+	}
+	zones := a.query("ec2", "2016-11-15", "availabilityZone", "Action", "DescribeSubnets", "Filter.1.Name", "cidr-block",
+		"Filter.1.Value.1", "10.87.0.*")
+	if slices.Sort(zones); !slices.Equal(zones, []string{"eu-central-1b", "eu-central-1c"}) {
+		t.Errorf("the subnets are in %v", zones)
 	}
 	if nats := a.query("ec2", "2016-11-15", "natGatewayId", "Action", "DescribeNatGateways"); len(nats) != 0 {
 		t.Errorf("NAT gateways %v", nats)
