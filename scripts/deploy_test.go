@@ -98,10 +98,10 @@ func (c *checkout) revision() string {
 }
 
 // deploy returns the output of scripts/deploy, the calls of the AWS CLI and SAM, and the exit code.
-func (c *checkout) deploy(tag string) (out, calls string, code int) {
+func (c *checkout) deploy(tag, arch string) (out, calls string, code int) {
 	c.t.Helper()
 	_ = os.Remove(filepath.Join(c.bin, "calls"))
-	cmd := c.command("scripts/deploy", "gateway", "bridges", tag, "arm64")
+	cmd := c.command("scripts/deploy", "gateway", "bridges", tag, arch)
 	text, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {
 		c.t.Fatal(err)
@@ -146,18 +146,20 @@ func TestDeployPassesTheDigest(t *testing.T) {
 	c.write(c.bin, "roleExists", "")
 	tag := c.revision() + "-arm64"
 	missing := "bridges:" + tag + " is not found; push it with make image"
-	if out, calls, code := c.deploy(""); code != 1 || !strings.Contains(out, missing) || strings.Contains(calls, "sam") {
+	if out, calls, code := c.deploy("", "arm64"); code != 1 || !strings.Contains(out, missing) ||
+		strings.Contains(calls, "sam") {
 		t.Errorf("without an image: code %d, calls\n%soutput\n%s", code, calls, out)
 	}
 	c.write(c.bin, "images", tag+"@"+newDigest+"\nv1@"+oldDigest)
 	const first = "sam deploy --stack-name gateway --resolve-s3 --capabilities CAPABILITY_IAM CAPABILITY_NAMED_IAM " +
-		"CAPABILITY_AUTO_EXPAND --parameter-overrides BridgeDigest="
+		"CAPABILITY_AUTO_EXPAND --parameter-overrides Architecture=arm64"
 	for _, tt := range []struct{ tag, want string }{
-		{"", first + newDigest + " --guided v0.0.0-1\n"},
-		{"v1", first + oldDigest + " --guided v0.0.0-1\n"},
-		{"none", strings.TrimSuffix(first, "--parameter-overrides BridgeDigest=") + "--guided v0.0.0-1\n"},
+		{"", first + " BridgeDigest=" + newDigest + " --guided v0.0.0-1\n"},
+		{"v1", first + " BridgeDigest=" + oldDigest + " --guided v0.0.0-1\n"},
+		{"none", first + " --guided v0.0.0-1\n"},
 	} {
-		if out, calls, code := c.deploy(tt.tag); code != 0 || !strings.Contains(calls, "sam build v0.0.0-1\n"+tt.want) {
+		if out, calls, code := c.deploy(tt.tag, "arm64"); code != 0 ||
+			!strings.Contains(calls, "sam build v0.0.0-1\n"+tt.want) {
 			t.Errorf("TAG=%s: code %d, calls\n%soutput\n%s", tt.tag, code, calls, out)
 		}
 	}
@@ -169,17 +171,17 @@ func TestDeployKeepsSamconfig(t *testing.T) {
 	c.write(c.bin, "roleExists", "")
 	c.write(c.bin, "images", c.revision()+"-arm64@"+newDigest)
 	for name, config := range map[string]string{
-		"string":   `parameter_overrides = "Prefix=\"a\" BridgeDigest=\"DIGEST\" LogLevel=\"WARN\""` + "\n",
-		"array":    "parameter_overrides = [\n  \"BridgeDigest=DIGEST\",\n  \"LogLevel=WARN\",\n]\n",
-		"line":     "parameter_overrides = [\"BridgeDigest=DIGEST\", \"LogLevel=\"]\n",
-		"table":    "BridgeDigest = \"DIGEST\"\nLogLevel = \"WARN\"\n",
-		"unquoted": "parameter_overrides = \"BridgeDigest=DIGEST LogLevel=WARN\"\n",
-		"last":     "parameter_overrides = \"LogLevel=WARN BridgeDigest=DIGEST\"\n",
+		"string":   `parameter_overrides = "Architecture=\"arm64\" BridgeDigest=\"DIGEST\" LogLevel=\"WARN\""` + "\n",
+		"array":    "parameter_overrides = [\n  \"BridgeDigest=DIGEST\",\n  \"Architecture=arm64\",\n]\n",
+		"line":     "parameter_overrides = [\"BridgeDigest=DIGEST\", \"Architecture=arm64\"]\n",
+		"table":    "BridgeDigest = \"DIGEST\"\nArchitecture = \"arm64\"\n",
+		"unquoted": "parameter_overrides = \"BridgeDigest=DIGEST Architecture=arm64\"\n",
+		"last":     "parameter_overrides = \"Architecture=arm64 BridgeDigest=DIGEST\"\n",
 	} {
 		for _, old := range []string{oldDigest, "sha256:0", ""} {
 			t.Run(name+", "+old, func(t *testing.T) {
 				c.write(c.dir, "samconfig.toml", strings.ReplaceAll(config, "DIGEST", old))
-				out, calls, code := c.deploy("")
+				out, calls, code := c.deploy("", "arm64")
 				if code != 0 || !strings.HasSuffix(calls, "CAPABILITY_AUTO_EXPAND v0.0.0-1\n") {
 					t.Errorf("code %d, calls\n%soutput\n%s", code, calls, out)
 				}
@@ -190,9 +192,56 @@ func TestDeployKeepsSamconfig(t *testing.T) {
 			})
 		}
 	}
-	c.write(c.dir, "samconfig.toml", "parameter_overrides = \"LogLevel=WARN\"\n")
-	if out, _, code := c.deploy(""); code != 1 || !strings.Contains(out, "add BridgeDigest="+newDigest) {
+	c.write(c.dir, "samconfig.toml", "parameter_overrides = \"Architecture=arm64\"\n")
+	if out, _, code := c.deploy("", "arm64"); code != 1 || !strings.Contains(out, "add BridgeDigest="+newDigest) {
 		t.Errorf("without a digest in samconfig.toml: code %d, output\n%s", code, out)
+	}
+}
+
+// Functions of one architecture with programs of the other fail at every call, and CloudFormation accepts them.
+func TestDeployChecksTheArchitecture(t *testing.T) {
+	c := newCheckout(t)
+	for _, tt := range []struct {
+		arch, config string
+		want         string // part of the refusal; "" for none
+	}{
+		{"arm64", `parameter_overrides = "Architecture=\"arm64\""`, ""},
+		{"amd64", `parameter_overrides = "Prefix=\"a\" Architecture=\"x86_64\""`, ""},
+		{"amd64", `Architecture = "x86_64"`, ""},
+		{"arm64", `parameter_overrides = "Architecture=\"x86_64\""`, "no Architecture=arm64"},
+		{"amd64", `parameter_overrides = "Architecture=\"arm64\""`, "no Architecture=x86_64"},
+		{"amd64", `parameter_overrides = "Architecture=\"\""`, "no Architecture=x86_64"},
+		{"arm64", `parameter_overrides = "LogLevel=\"WARN\""`, "no Architecture=arm64"},
+		{"amd64,arm64", `parameter_overrides = "Architecture=\"arm64\""`, "ARCH=amd64,arm64 is not"},
+	} {
+		t.Run(tt.arch+" "+tt.config, func(t *testing.T) {
+			c.write(c.dir, "samconfig.toml", tt.config+"\n")
+			out, calls, code := c.deploy("none", tt.arch)
+			if (code == 0) != (tt.want == "") || !strings.Contains(out, tt.want) ||
+				strings.Contains(calls, "sam") != (tt.want == "") {
+				t.Errorf("code %d, calls\n%soutput\n%s", code, calls, out)
+			}
+		})
+	}
+}
+
+// An image of both architectures fits a stack of either.
+func TestDeployFindsImagesOfBothArchitectures(t *testing.T) {
+	c := newCheckout(t)
+	c.write(c.bin, "roleExists", "")
+	c.write(c.bin, "images", c.revision()+"-amd64-arm64@"+newDigest)
+	for arch, architecture := range map[string]string{"arm64": "arm64", "amd64": "x86_64"} {
+		want := "--parameter-overrides Architecture=" + architecture + " BridgeDigest=" + newDigest + " --guided"
+		if out, calls, code := c.deploy("", arch); code != 0 || !strings.Contains(calls, want) {
+			t.Errorf("ARCH=%s: code %d, calls\n%soutput\n%s", arch, code, calls, out)
+		}
+	}
+	for _, arches := range []string{"arm64,amd64", "amd64,arm64"} { // make image uses one name for both orders
+		out, err := c.command("scripts/image", "bridges", "", arches).CombinedOutput()
+		if want := "bridges:" + c.revision() + "-amd64-arm64@" + newDigest + " exists"; err != nil ||
+			!strings.Contains(string(out), want) {
+			t.Errorf("make image ARCH=%s: %v\n%s, want %q", arches, err, out, want)
+		}
 	}
 }
 
@@ -214,7 +263,7 @@ func TestDeployCreatesTheRoleOfECS(t *testing.T) {
 			for _, file := range tt.account {
 				c.write(c.bin, file, "")
 			}
-			out, calls, code := c.deploy("")
+			out, calls, code := c.deploy("", "arm64")
 			const create = "aws iam create-service-linked-role --aws-service-name ecs.amazonaws.com"
 			if code != tt.wantCode || strings.Contains(calls, create) != tt.wantCreated ||
 				strings.Contains(calls, "sam deploy") != (tt.wantCode == 0) {
