@@ -47,19 +47,25 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
+// usePython puts the Python with the packages of the tests, and its AWS CLI, first in PATH.
+func usePython(t *testing.T) {
+	t.Helper()
+	python, err := mototest.Python("awscli", "samtranslator")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if filepath.IsAbs(python) { // otherwise PATH has it
+		t.Setenv("PATH", filepath.Dir(python)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	}
+}
+
 // TestImage checks the calls of scripts/image to ECR, which moto provides, and to Go, which is a fake. infra/release
 // tests the push.
 func TestImage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
 	}
-	if _, err := exec.LookPath("aws"); err != nil {
-		python, err := mototest.Python("awscli")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Setenv("PATH", filepath.Dir(python)+string(os.PathListSeparator)+os.Getenv("PATH"))
-	}
+	usePython(t)
 	a := newAccount(t)
 	dir := t.TempDir()
 	calls := filepath.Join(dir, "calls")

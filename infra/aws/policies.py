@@ -3,7 +3,8 @@
     policies.py deployer STACK PREFIX ACCOUNT REGION --boundary ARN   policies of a principal that deploys, updates and deletes the stack
     policies.py boundary STACK PREFIX ACCOUNT REGION                  a permissions boundary for all roles of the stack
 
-Each prints a list of policy documents. Each has at most 6,144 characters, the limit of a managed policy, and a principal may have ten.
+Each writes policy documents, one a file, and prints the files' names: boundary-STACK.json, or deployer-STACK-1.json and so on. A document
+has at most 6,144 characters, the limit of a managed policy. A principal may have ten policies, and a role has one boundary.
 --help lists options that limit the policies to resources whose names the template does not choose.
 """
 
@@ -32,15 +33,25 @@ CALLS = {
     "AWS::ApiGateway::Deployment": [],  # part of the RestApi, as a stage is
     "AWS::ApiGateway::Stage": [("apigateway:GET PUT POST DELETE", "arn:{p}:apigateway:{r}::/tags/*")],
     "AWS::ApplicationAutoScaling::ScalableTarget": [
-        ("application-autoscaling:RegisterScalableTarget DeregisterScalableTarget DescribeScalableTargets ListTagsForResource TagResource", "*"),
+        (
+            "application-autoscaling:RegisterScalableTarget DeregisterScalableTarget DescribeScalableTargets DescribeScheduledActions "
+            "ListTagsForResource TagResource",
+            "*",
+        ),
         ("iam:CreateServiceLinkedRole", "arn:{p}:iam::{a}:role/aws-service-role/ecs.application-autoscaling.amazonaws.com/*"),
     ],
     "AWS::ApplicationAutoScaling::ScalingPolicy": [
-        ("application-autoscaling:PutScalingPolicy DeleteScalingPolicy DescribeScalingPolicies", "*")
+        ("application-autoscaling:PutScalingPolicy DeleteScalingPolicy DescribeScalingPolicies", "*"),
+        ("cloudwatch:GetMetricData", "*"),
+        # Target tracking creates and deletes its alarms with the rights of the deployer.
+        ("cloudwatch:PutMetricAlarm DeleteAlarms", "arn:{p}:cloudwatch:{r}:{a}:alarm:TargetTracking-service/{x}/*"),
     ],
     "AWS::CertificateManager::Certificate": [
         ("acm:RequestCertificate", "*"),
-        ("acm:DescribeCertificate DeleteCertificate AddTagsToCertificate ListTagsForCertificate", "arn:{p}:acm:{r}:{a}:certificate/*"),
+        (
+            "acm:DescribeCertificate DeleteCertificate AddTagsToCertificate RemoveTagsFromCertificate ListTagsForCertificate",
+            "arn:{p}:acm:{r}:{a}:certificate/*",
+        ),
     ],
     "AWS::CloudFormation::Stack": [
         (
@@ -58,7 +69,7 @@ CALLS = {
         ),
         (
             "s3:CreateBucket GetBucketLocation GetBucketPolicy ListBucket PutBucketPolicy PutBucketPublicAccessBlock PutBucketTagging "
-            "PutBucketVersioning PutEncryptionConfiguration GetObject PutObject",
+            "PutBucketVersioning PutEncryptionConfiguration GetObject PutObject DeleteObject",
             "arn:{p}:s3:::aws-sam-cli-managed-default*",
         ),
     ],
@@ -66,7 +77,12 @@ CALLS = {
         ("cloudwatch:PutMetricAlarm DeleteAlarms TagResource UntagResource ListTagsForResource", "arn:{p}:cloudwatch:{r}:{a}:alarm:{x}-*"),
         ("cloudwatch:DescribeAlarms", "*"),
     ],
-    "AWS::CloudWatch::Dashboard": [("cloudwatch:PutDashboard GetDashboard DeleteDashboards", "arn:{p}:cloudwatch::{a}:dashboard/{x}")],
+    "AWS::CloudWatch::Dashboard": [
+        (
+            "cloudwatch:PutDashboard GetDashboard DeleteDashboards TagResource UntagResource ListTagsForResource",
+            "arn:{p}:cloudwatch::{a}:dashboard/{x}",
+        )
+    ],
     "AWS::DynamoDB::Table": [
         (
             "dynamodb:CreateTable DescribeTable UpdateTable DeleteTable DescribeTimeToLive UpdateTimeToLive DescribeContinuousBackups "
@@ -83,30 +99,39 @@ CALLS = {
     "AWS::EC2::SecurityGroup": [
         (
             "ec2:CreateSecurityGroup DeleteSecurityGroup DescribeSecurityGroups AuthorizeSecurityGroupEgress RevokeSecurityGroupEgress "
-            "DescribeSecurityGroupRules",
+            "UpdateSecurityGroupRuleDescriptionsEgress DescribeSecurityGroupRules DescribeInstances",
             "*",
         )
     ],
-    "AWS::EC2::SecurityGroupIngress": [("ec2:AuthorizeSecurityGroupIngress RevokeSecurityGroupIngress", "*")],
-    "AWS::EC2::Subnet": [("ec2:CreateSubnet DeleteSubnet DescribeSubnets ModifySubnetAttribute", "*")],
-    "AWS::EC2::SubnetRouteTableAssociation": [("ec2:AssociateRouteTable DisassociateRouteTable", "*")],
+    "AWS::EC2::SecurityGroupIngress": [
+        ("ec2:AuthorizeSecurityGroupIngress RevokeSecurityGroupIngress UpdateSecurityGroupRuleDescriptionsIngress", "*")
+    ],
+    "AWS::EC2::Subnet": [("ec2:CreateSubnet DeleteSubnet DescribeSubnets ModifySubnetAttribute DescribeNetworkAcls", "*")],
+    "AWS::EC2::SubnetRouteTableAssociation": [("ec2:AssociateRouteTable DisassociateRouteTable ReplaceRouteTableAssociation", "*")],
     "AWS::EC2::VPC": [
         (
             "ec2:CreateVpc DeleteVpc DescribeVpcs DescribeVpcAttribute ModifyVpcAttribute DescribeAvailabilityZones "
-            "DescribeNetworkInterfaces CreateTags DeleteTags DescribeTags",
+            "DescribeNetworkInterfaces DescribeNetworkAcls DescribeVpcEncryptionControls CreateTags DeleteTags DescribeTags",
             "*",
         )
     ],
     "AWS::EC2::VPCEndpoint": [("ec2:CreateVpcEndpoint DeleteVpcEndpoints DescribeVpcEndpoints ModifyVpcEndpoint", "*")],
-    "AWS::EC2::VPCGatewayAttachment": [("ec2:AttachInternetGateway DetachInternetGateway", "*")],
+    "AWS::EC2::VPCGatewayAttachment": [("ec2:AttachInternetGateway DetachInternetGateway DescribeInternetGateways DescribeVpnGateways", "*")],
     "AWS::ECS::Cluster": [
         ("ecs:CreateCluster", "*"),
-        ("ecs:DeleteCluster DescribeClusters UpdateCluster PutClusterCapacityProviders TagResource", "arn:{p}:ecs:{r}:{a}:cluster/{x}"),
+        (
+            "ecs:DeleteCluster DescribeClusters UpdateCluster PutClusterCapacityProviders ListTagsForResource TagResource UntagResource",
+            "arn:{p}:ecs:{r}:{a}:cluster/{x}",
+        ),
         ("iam:CreateServiceLinkedRole", "arn:{p}:iam::{a}:role/aws-service-role/ecs.amazonaws.com/*"),
         ("iam:GetRole", "arn:{p}:iam::{a}:role/aws-service-role/ecs.amazonaws.com/AWSServiceRoleForECS"),
     ],
     "AWS::ECS::Service": [
-        ("ecs:CreateService UpdateService DeleteService DescribeServices TagResource", "arn:{p}:ecs:{r}:{a}:service/{x}/*"),
+        (
+            "ecs:CreateService UpdateService DeleteService DescribeServices ListServiceDeployments ListTagsForResource TagResource UntagResource",
+            "arn:{p}:ecs:{r}:{a}:service/{x}/*",
+        ),
+        ("ecs:DescribeServiceDeployments StopServiceDeployment", "arn:{p}:ecs:{r}:{a}:service-deployment/{x}/*"),
         # make image and make deploy
         ("ecr:GetAuthorizationToken", "*"),
         (
@@ -117,7 +142,7 @@ CALLS = {
     ],
     "AWS::ECS::TaskDefinition": [
         ("ecs:RegisterTaskDefinition DeregisterTaskDefinition DescribeTaskDefinition", "*"),
-        ("ecs:TagResource", "arn:{p}:ecs:{r}:{a}:task-definition/{x}-bridge:*"),
+        ("ecs:ListTagsForResource TagResource UntagResource", "arn:{p}:ecs:{r}:{a}:task-definition/{x}-bridge:*"),
     ],
     "AWS::ElasticLoadBalancingV2::LoadBalancer": [
         (
@@ -131,6 +156,8 @@ CALLS = {
             "SetIpAddressType AddTags RemoveTags",
             "arn:{p}:elasticloadbalancing:{r}:{a}:loadbalancer/app/{x}/*",
         ),
+        # CreateLoadBalancer reads the network with the rights of the deployer.
+        ("ec2:DescribeAccountAttributes DescribeInternetGateways DescribeSecurityGroups DescribeSubnets DescribeVpcs", "*"),
         ("iam:CreateServiceLinkedRole", "arn:{p}:iam::{a}:role/aws-service-role/elasticloadbalancing.amazonaws.com/*"),
     ],
     "AWS::ElasticLoadBalancingV2::Listener": [
@@ -184,7 +211,7 @@ CALLS = {
             "{key}",
         ),
         # Services use the key for the deployer: functions' settings, the generated secret, the table and the delivery stream.
-        ("kms:CreateGrant", "{key}", {"Bool": {"kms:GrantIsForAWSResource": "true"}}),
+        ("kms:CreateGrant RevokeGrant", "{key}", {"Bool": {"kms:GrantIsForAWSResource": "true"}}),
         (
             "kms:Encrypt Decrypt GenerateDataKey",
             "{key}",
@@ -201,8 +228,8 @@ CALLS = {
     "AWS::Lambda::Function": [
         (
             "lambda:CreateFunction UpdateFunctionCode UpdateFunctionConfiguration DeleteFunction GetFunction GetFunctionConfiguration "
-            "GetFunctionCodeSigningConfig GetRuntimeManagementConfig GetFunctionRecursionConfig PutFunctionConcurrency "
-            "DeleteFunctionConcurrency ListTags TagResource UntagResource",
+            "GetFunctionCodeSigningConfig GetRuntimeManagementConfig GetFunctionRecursionConfig GetFunctionScalingConfig "
+            "PutFunctionConcurrency DeleteFunctionConcurrency ListTags TagResource UntagResource",
             "arn:{p}:lambda:{r}:{a}:function:{x}-*",
         )
     ],
@@ -210,12 +237,12 @@ CALLS = {
     "AWS::Logs::LogGroup": [
         (
             "logs:CreateLogGroup DeleteLogGroup PutRetentionPolicy DeleteRetentionPolicy AssociateKmsKey DisassociateKmsKey TagResource "
-            "UntagResource ListTagsForResource DescribeIndexPolicies GetDataProtectionPolicy",
+            "UntagResource ListTagsForResource DescribeIndexPolicies GetDataProtectionPolicy DeleteDataProtectionPolicy",
             "arn:{p}:logs:{r}:{a}:log-group:/clusterpass/{x}/*",
         ),
         (
             "logs:CreateLogGroup DeleteLogGroup PutRetentionPolicy DeleteRetentionPolicy AssociateKmsKey DisassociateKmsKey TagResource "
-            "UntagResource ListTagsForResource DescribeIndexPolicies GetDataProtectionPolicy",
+            "UntagResource ListTagsForResource DescribeIndexPolicies GetDataProtectionPolicy DeleteDataProtectionPolicy",
             "arn:{p}:logs:{r}:{a}:log-group:/aws/lambda/{x}-*",
         ),
         ("logs:DescribeLogGroups DescribeResourcePolicies", "*"),
@@ -239,7 +266,14 @@ CALLS = {
             "GetEncryptionConfiguration PutEncryptionConfiguration GetLifecycleConfiguration PutLifecycleConfiguration GetBucketTagging "
             "PutBucketTagging",
             BUCKETS,
-        )
+        ),
+        # CloudFormation reads all properties of a bucket, also those that are not set.
+        (
+            "s3:GetAccelerateConfiguration GetAnalyticsConfiguration GetBucketCORS GetBucketLogging GetBucketNotification GetBucketWebsite "
+            "GetIntelligentTieringConfiguration GetInventoryConfiguration GetLifecycleConfiguration GetMetricsConfiguration "
+            "GetReplicationConfiguration ListTagsForResource TagResource UntagResource",
+            BUCKETS,
+        ),
     ],
     "AWS::S3::BucketPolicy": [("s3:GetBucketPolicy PutBucketPolicy DeleteBucketPolicy", BUCKETS)],
     "AWS::SNS::Topic": [
@@ -263,11 +297,14 @@ CALLS = {
             "servicediscovery:GetNamespace DeleteNamespace UpdatePrivateDnsNamespace CreateService",
             "arn:{p}:servicediscovery:{r}:{a}:namespace/*",
         ),
+        # Cloud Map creates the zone with the rights of the deployer.
+        ("ec2:DescribeRegions DescribeVpcs", "*"),
         ("route53:CreateHostedZone AssociateVPCWithHostedZone ListHostedZonesByName", "*"),
         ("route53:GetHostedZone DeleteHostedZone", "arn:{p}:route53:::hostedzone/*"),
     ],
     "AWS::ServiceDiscovery::Service": [
-        ("servicediscovery:GetService UpdateService DeleteService", "arn:{p}:servicediscovery:{r}:{a}:service/*")
+        ("servicediscovery:ListServices", "*"),
+        ("servicediscovery:GetService GetServiceAttributes UpdateService DeleteService", "arn:{p}:servicediscovery:{r}:{a}:service/*"),
     ],
     "AWS::WAFv2::WebACL": [
         (
@@ -419,12 +456,31 @@ def parse(args):
     parser.add_argument("--pass-key", metavar="ARN", help="PassKMSKey; without it, the boundary denies signatures")
     parser.add_argument("--recording-key", metavar="ARN", help="RecordingKMSKey; without it, roles use the stack's key for recordings")
     parser.add_argument("--repository", metavar="NAME", default="clusterpass-bridge", help="BridgeRepository (%(default)s)")
+    parser.add_argument("--output", metavar="DIR", default=".", help="directory of the files; it is created, and earlier policies are replaced")
     options = parser.parse_args(args)
     if options.kind == "deployer" and not options.boundary:
         parser.error("the deployer needs --boundary: without one, it could give every permission to a role")
+    if options.stack == options.kind:
+        parser.error(f"STACK: {options.stack} would let the deployer change its own policies, whose names begin so; choose another name")
     if options.boundary and options.boundary.rsplit("/", 1)[-1].startswith(f"{options.stack}-"):
         parser.error(f"--boundary: the name must not begin with {options.stack}-, because the deployer may change such policies")
     return options
+
+
+def write(options, made):
+    """Writes each document into a file of its own, and prints the names of the files."""
+    name = f"{options.kind}-{options.stack}"
+    if options.kind == "boundary" and len(made) != 1:
+        sys.exit(f"the boundary needs {len(made)} policies, and a role can have one")
+    directory = Path(options.output)
+    directory.mkdir(parents=True, exist_ok=True)
+    for earlier in directory.glob(f"{name}-*.json"):
+        if re.fullmatch(rf"{re.escape(name)}-[0-9]+", earlier.stem):
+            earlier.unlink()
+    for number, document in enumerate(made, 1):
+        file = directory / (f"{name}.json" if options.kind == "boundary" else f"{name}-{number}.json")
+        file.write_text(json.dumps(document, indent=2) + "\n")
+        print(file)
 
 
 def main(args):
@@ -447,8 +503,7 @@ def main(args):
     values["key"] = options.key or "arn:{p}:kms:{r}:{a}:key/*".format(**values)
     values["recording_key"] = options.recording_key or values["key"]
     calls = (deployer if options.kind == "deployer" else boundary)(all)
-    json.dump(documents(calls, values), sys.stdout, indent=2)
-    print()
+    write(options, documents(calls, values))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // maxPolicy is the maximum number of characters of a managed policy, without white space.
@@ -25,19 +28,32 @@ const (
 
 func policies(t *testing.T, kind string, options ...string) []json.RawMessage {
 	t.Helper()
-	args := []string{
-		"infra/aws/policies.py", kind, "gateway", "clusterpass", "111122223333", "eu-central-1",
+	return documents(t, append([]string{
+		kind, "gateway", "clusterpass", "111122223333", "eu-central-1",
 		"--boundary", boundaryARN, "--zone", "Z1", "--pass-key", passKeyARN,
-	}
-	out, err := python(append(args, options...)...)
+	}, options...)...)
+}
+
+// documents runs policies.py, and returns the files that it writes.
+func documents(t *testing.T, args ...string) []json.RawMessage {
+	t.Helper()
+	dir := t.TempDir()
+	out, err := python(append(append([]string{"infra/aws/policies.py"}, args...), "--output", dir)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var documents []json.RawMessage
-	if err := json.Unmarshal(out, &documents); err != nil {
-		t.Fatal(err)
+	var all []json.RawMessage
+	for name := range strings.Lines(string(out)) {
+		text, err := os.ReadFile(strings.TrimSpace(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, text)
 	}
-	return documents
+	if files, err := os.ReadDir(dir); err != nil || len(files) != len(all) {
+		t.Errorf("it prints the names\n%sof %d files (%v)", out, len(files), err)
+	}
+	return all
 }
 
 // AWS must accept the policies, and a principal can have only ten. The script fails for a resource that it does not
@@ -106,6 +122,100 @@ func allowed(t *testing.T, documents []json.RawMessage) map[string][]string {
 		}
 	}
 	return resources
+}
+
+// A deployment with policies that lack an action fails, and its rollback may fail, too. A new type of resource needs
+// its actions in testdata/actions.yaml.
+func TestDeployerMayDoWhatAWSRequires(t *testing.T) {
+	text, err := os.ReadFile("testdata/actions.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var required map[string]struct {
+		ARNs    []string
+		Actions map[string]string
+	}
+	if err := yaml.UnmarshalStrict(text, &required); err != nil {
+		t.Fatal(err)
+	}
+	deployer := allowed(t, policies(t, "deployer"))
+	used := map[string]bool{}
+	for _, tmpl := range load(t) {
+		for _, r := range tmpl.Resources {
+			used[r.Type] = true
+		}
+	}
+	for name := range used {
+		if _, ok := required[name]; !ok {
+			t.Errorf("testdata/actions.yaml lacks %s, and the actions that AWS requires for it", name)
+		}
+	}
+	for name, r := range required {
+		if strings.HasPrefix(name, "AWS::") && !used[name] {
+			t.Errorf("testdata/actions.yaml has %s, which the template lacks", name)
+		}
+		for service, actions := range r.Actions {
+			for action := range strings.FieldsSeq(actions) {
+				checkAction(t, name, service, action, r.ARNs, deployer[service+":"+action])
+			}
+		}
+	}
+}
+
+// checkAction fails unless an action is allowed, and on one of the ARNs of its service.
+func checkAction(t *testing.T, name, service, action string, arns, patterns []string) {
+	t.Helper()
+	own := slices.DeleteFunc(slices.Clone(arns), func(arn string) bool {
+		return !strings.HasPrefix(arn, "arn:aws:"+service+":")
+	})
+	if len(patterns) == 0 {
+		t.Errorf("%s: the deployer may not %s:%s", name, service, action)
+	} else if len(own) > 0 && !slices.ContainsFunc(patterns, func(p string) bool {
+		return slices.ContainsFunc(own, func(arn string) bool { return covers(p, arn) })
+	}) {
+		t.Errorf("%s: the deployer may %s:%s on %q, not on %q", name, service, action, patterns, own)
+	}
+}
+
+// An administrator must be able to create the policies as docs/reference/aws.md shows it.
+func TestPolicyCommands(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
+	text, err := os.ReadFile(filepath.Join(root, "docs/reference/aws.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "### The deployer, and a permissions boundary")
+	_, section, _ = strings.Cut(section, "```sh\n")
+	commands, _, ok := strings.Cut(section, "```")
+	if !ok {
+		t.Fatal("docs/reference/aws.md shows no commands")
+	}
+	usePython(t)
+	a := newAccount(t)
+	a.query("iam", "2010-05-08", "", "Action", "CreateRole", "RoleName", "deployer", "AssumeRolePolicyDocument", `{}`)
+	checkout, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir() // the commands write files
+	if err := os.Symlink(filepath.Join(checkout, "infra"), filepath.Join(dir, "infra")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	attached := a.query("iam", "2010-05-08", "PolicyName", "Action", "ListAttachedRolePolicies", "RoleName", "deployer")
+	if len(attached) < 2 || attached[0] != "deployer-clusterpass-1" {
+		t.Errorf("the deployer has the policies %q", attached)
+	}
+	created := a.query("iam", "2010-05-08", "PolicyName", "Action", "ListPolicies", "Scope", "Local")
+	if !slices.Contains(created, "boundary-clusterpass") || len(created) != len(attached)+1 {
+		t.Errorf("there are the policies %q", created)
+	}
 }
 
 // With the boundary, each role must still be able to do what its policies allow, and nothing else.
@@ -178,16 +288,8 @@ func TestDeployerIsLimitedToTheStack(t *testing.T) {
 
 // A stack's name may have capitals, and names of buckets have none. The stacks of another name must not match.
 func TestDeployerNames(t *testing.T) {
-	out, err := python("infra/aws/policies.py", "deployer", "Gateway", "clusterpass", "111122223333", "eu-central-1",
-		"--boundary", boundaryARN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var documents []json.RawMessage
-	if err := json.Unmarshal(out, &documents); err != nil {
-		t.Fatal(err)
-	}
-	deployer := allowed(t, documents)
+	deployer := allowed(t, documents(t, "deployer", "Gateway", "clusterpass", "111122223333", "eu-central-1",
+		"--boundary", boundaryARN))
 	if got := deployer["s3:DeleteBucket"]; !slices.Equal(got, []string{"arn:aws:s3:::gateway-*"}) {
 		t.Errorf("buckets %q", got)
 	}
@@ -209,6 +311,7 @@ func TestDeployerIsLimitedByTheBoundary(t *testing.T) {
 		}
 		return map[string]map[string]any{"StringEquals": {"kms:ViaService": values}}
 	}
+	forServices := map[string]map[string]any{"Bool": {"kms:GrantIsForAWSResource": "true"}}
 	bounded := map[string]map[string]any{"StringEquals": {"iam:PermissionsBoundary": boundaryARN}}
 	services := service("dynamodb", "firehose", "lambda", "secretsmanager")
 	want := map[string]map[string]map[string]any{
@@ -217,8 +320,8 @@ func TestDeployerIsLimitedByTheBoundary(t *testing.T) {
 		"iam:PassRole": {"StringEquals": {"iam:PassedToService": []any{
 			"ecs-tasks.amazonaws.com", "firehose.amazonaws.com", "lambda.amazonaws.com", "logs.amazonaws.com",
 		}}},
-		"kms:CreateGrant": {"Bool": {"kms:GrantIsForAWSResource": "true"}},
-		"kms:Encrypt":     services, "kms:Decrypt": services, "kms:GenerateDataKey": services,
+		"kms:CreateGrant": forServices, "kms:RevokeGrant": forServices,
+		"kms:Encrypt": services, "kms:Decrypt": services, "kms:GenerateDataKey": services,
 	}
 	for _, g := range grants(t, policies(t, "deployer", "--key", keyARN)) {
 		for _, action := range g.Action {
@@ -235,13 +338,20 @@ func TestDeployerIsLimitedByTheBoundary(t *testing.T) {
 			}
 		}
 	}
-	for name, args := range map[string][]string{
-		"none":                       {},
-		"one that the stack changes": {"--boundary", "arn:aws:iam::111122223333:policy/gateway-boundary"},
+	for name, tt := range map[string]struct{ stack, boundary, want string }{
+		"no boundary": {"gateway", "", "--boundary"},
+		"a boundary that the stack changes": {
+			"gateway", "arn:aws:iam::111122223333:policy/gateway-boundary", "--boundary",
+		},
+		"policies that the stack changes": {"deployer", boundaryARN, "STACK"},
 	} {
-		args = append([]string{"infra/aws/policies.py", "deployer", "gateway", "clusterpass", "1", "eu-central-1"}, args...)
-		if _, err := python(args...); err == nil || !strings.Contains(err.Error(), "--boundary") {
-			t.Errorf("a deployer with the boundary %s: %v", name, err)
+		args := []string{"infra/aws/policies.py", "deployer", tt.stack, "clusterpass", "1", "eu-central-1"}
+		if tt.boundary != "" {
+			args = append(args, "--boundary", tt.boundary)
+		}
+		args = append(args, "--output", t.TempDir())
+		if _, err := python(args...); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want an error about %s", name, err, tt.want)
 		}
 	}
 }
@@ -253,20 +363,24 @@ var wildcards = map[string]map[string][]string{
 		"*": {
 			"acm: RequestCertificate",
 			"application-autoscaling: DeleteScalingPolicy DeregisterScalableTarget DescribeScalableTargets " +
-				"DescribeScalingPolicies ListTagsForResource PutScalingPolicy RegisterScalableTarget TagResource",
+				"DescribeScalingPolicies DescribeScheduledActions ListTagsForResource PutScalingPolicy " +
+				"RegisterScalableTarget TagResource",
 			"cloudformation: GetTemplateSummary ValidateTemplate",
-			"cloudwatch: DescribeAlarms",
+			"cloudwatch: DescribeAlarms GetMetricData",
 			"ec2: AllocateAddress AssociateAddress AssociateRouteTable AttachInternetGateway " +
 				"AuthorizeSecurityGroupEgress AuthorizeSecurityGroupIngress CreateInternetGateway " +
 				"CreateNatGateway CreateRoute CreateRouteTable CreateSecurityGroup CreateSubnet CreateTags " +
 				"CreateVpc CreateVpcEndpoint DeleteInternetGateway DeleteNatGateway DeleteRoute DeleteRouteTable " +
-				"DeleteSecurityGroup DeleteSubnet DeleteTags DeleteVpc DeleteVpcEndpoints DescribeAddresses " +
-				"DescribeAvailabilityZones DescribeInternetGateways DescribeNatGateways " +
-				"DescribeNetworkInterfaces DescribeRouteTables DescribeSecurityGroupRules DescribeSecurityGroups " +
-				"DescribeSubnets DescribeTags DescribeVpcAttribute DescribeVpcEndpoints DescribeVpcs " +
-				"DetachInternetGateway DisassociateAddress DisassociateRouteTable ModifySubnetAttribute " +
-				"ModifyVpcAttribute ModifyVpcEndpoint ReleaseAddress ReplaceRoute RevokeSecurityGroupEgress " +
-				"RevokeSecurityGroupIngress",
+				"DeleteSecurityGroup DeleteSubnet DeleteTags DeleteVpc DeleteVpcEndpoints " +
+				"DescribeAccountAttributes DescribeAddresses DescribeAvailabilityZones DescribeInstances " +
+				"DescribeInternetGateways DescribeNatGateways DescribeNetworkAcls DescribeNetworkInterfaces " +
+				"DescribeRegions DescribeRouteTables DescribeSecurityGroupRules DescribeSecurityGroups " +
+				"DescribeSubnets DescribeTags DescribeVpcAttribute DescribeVpcEncryptionControls " +
+				"DescribeVpcEndpoints DescribeVpcs DescribeVpnGateways DetachInternetGateway DisassociateAddress " +
+				"DisassociateRouteTable ModifySubnetAttribute ModifyVpcAttribute ModifyVpcEndpoint " +
+				"ReleaseAddress ReplaceRoute ReplaceRouteTableAssociation RevokeSecurityGroupEgress " +
+				"RevokeSecurityGroupIngress UpdateSecurityGroupRuleDescriptionsEgress " +
+				"UpdateSecurityGroupRuleDescriptionsIngress",
 			"ecr: GetAuthorizationToken",
 			"ecs: CreateCluster DeregisterTaskDefinition DescribeTaskDefinition RegisterTaskDefinition",
 			"elasticloadbalancing: DescribeCapacityReservation DescribeListenerAttributes " +
@@ -278,12 +392,13 @@ var wildcards = map[string]map[string][]string{
 				"GetLogDelivery ListLogDeliveries UpdateLogDelivery",
 			"route53: AssociateVPCWithHostedZone CreateHostedZone ListHostedZonesByName",
 			"secretsmanager: GetRandomPassword",
-			"servicediscovery: CreatePrivateDnsNamespace GetOperation ListTagsForResource TagResource " +
-				"UntagResource",
+			"servicediscovery: CreatePrivateDnsNamespace GetOperation ListServices ListTagsForResource " +
+				"TagResource UntagResource",
 			"wafv2: AssociateWebACL DisassociateWebACL GetWebACLForResource",
 		},
 		"acm:certificate/*": {
-			"acm: AddTagsToCertificate DeleteCertificate DescribeCertificate ListTagsForCertificate",
+			"acm: AddTagsToCertificate DeleteCertificate DescribeCertificate ListTagsForCertificate " +
+				"RemoveTagsFromCertificate",
 		},
 		"apigateway:/restapis/*": {
 			"apigateway: DELETE GET PATCH POST PUT SetWebACL",
@@ -307,7 +422,7 @@ var wildcards = map[string]map[string][]string{
 		"kms:key/*": {
 			"kms: CreateAlias CreateGrant Decrypt DeleteAlias DescribeKey DisableKeyRotation " +
 				"EnableKeyRotation Encrypt GenerateDataKey GetKeyPolicy GetKeyRotationStatus ListResourceTags " +
-				"PutKeyPolicy ScheduleKeyDeletion TagResource UntagResource UpdateAlias UpdateKeyDescription",
+				"PutKeyPolicy RevokeGrant ScheduleKeyDeletion TagResource UntagResource UpdateAlias UpdateKeyDescription",
 		},
 		"route53:change/*": {
 			"route53: GetChange",
@@ -316,7 +431,7 @@ var wildcards = map[string]map[string][]string{
 			"route53: DeleteHostedZone GetHostedZone",
 		},
 		"s3:aws-sam-cli-managed-default*": {
-			"s3: CreateBucket GetBucketLocation GetBucketPolicy GetObject ListBucket PutBucketPolicy " +
+			"s3: CreateBucket DeleteObject GetBucketLocation GetBucketPolicy GetObject ListBucket PutBucketPolicy " +
 				"PutBucketPublicAccessBlock PutBucketTagging PutBucketVersioning PutEncryptionConfiguration " +
 				"PutObject",
 		},
@@ -328,7 +443,7 @@ var wildcards = map[string]map[string][]string{
 			"servicediscovery: CreateService DeleteNamespace GetNamespace UpdatePrivateDnsNamespace",
 		},
 		"servicediscovery:service/*": {
-			"servicediscovery: DeleteService GetService UpdateService",
+			"servicediscovery: DeleteService GetService GetServiceAttributes UpdateService",
 		},
 	},
 	"boundary": {
