@@ -3,6 +3,7 @@ package aws
 import (
 	"bytes"
 	"debug/elf"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -44,6 +45,62 @@ func TestDocumentation(t *testing.T) {
 		if !slices.Contains(named, name) {
 			t.Errorf("docs/reference/aws.md does not describe %s", name)
 		}
+	}
+}
+
+// An operator who returns to a region must start everything that the failover has stopped. CloudFormation does not.
+func TestStandbyStartsWhatItStops(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs/guide/standby-region.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "## Fail over")
+	stop, rest, _ := strings.Cut(rest, "## Return")
+	start, _, ok := strings.Cut(rest, "## ")
+	if !ok {
+		t.Fatal("docs/guide/standby-region.md has no section about the return")
+	}
+	loop := regexp.MustCompile(`for f in ([a-z ]+); do`)
+	stopped, started := loop.FindStringSubmatch(stop), loop.FindStringSubmatch(start)
+	var functions []string
+	for _, r := range of(load(t), "AWS::Lambda::Function") {
+		functions = append(functions, strings.TrimPrefix(render(r.Properties["FunctionName"])[0], "${Prefix}-"))
+	}
+	slices.Sort(functions)
+	for _, names := range [][]string{stopped, started} {
+		if len(names) != 2 {
+			t.Fatalf("functions are stopped by %q and started by %q", stopped, started)
+		}
+		if got := slices.Sorted(strings.FieldsSeq(names[1])); !slices.Equal(got, functions) {
+			t.Errorf("%q has the functions %q, want %q", names[0], got, functions)
+		}
+	}
+	tasks := fmt.Sprint(*load(t)["template.yaml"].Parameters["BridgeMinTasks"].Default)
+	for stopping, starting := range map[string]string{
+		"put-function-concurrency": "delete-function-concurrency",
+		"--min-capacity 0":         "--min-capacity " + tasks,
+		"--desired-count 0":        "--desired-count " + tasks,
+	} {
+		if !strings.Contains(stop, stopping) || !strings.Contains(start, starting) {
+			t.Errorf("%s must stop, and %s start", stopping, starting)
+		}
+	}
+}
+
+// A parameter on the command line is not saved, so that the next make deploy undoes it. It would delete an archive.
+func TestDocumentationSavesParameters(t *testing.T) {
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ os.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if strings.Contains(string(text), "sam deploy --parameter-overrides") {
+			t.Errorf("%s does not save its parameters in samconfig.toml", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
