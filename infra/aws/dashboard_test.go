@@ -1,0 +1,114 @@
+package aws
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/gateway"
+)
+
+// Calls that the bridge serves, such as large lists, must count for a cluster's times. A stream lasts as long as its
+// client wants, and must not.
+func TestDashboardTimesIncludeBridge(t *testing.T) {
+	for loadBalancer, isBridge := range map[string]bool{"x": true, "": false} {
+		for _, widget := range dashboard(t, "LoadBalancer="+loadBalancer, "Api=x") {
+			query, _ := get(widget, "properties", "query").(string)
+			if !strings.Contains(query, "pct(duration") {
+				continue
+			}
+			if strings.Contains(query, "SOURCE '${BridgeLogs}'") != isBridge {
+				t.Errorf("with the load balancer %q, times are queried by %s", loadBalancer, query)
+			}
+			for _, filter := range []string{
+				"verb != 'watch'", "code != 101", "'pods/log'", "'pods/exec'", "'pods/attach'", "'pods/portforward'",
+			} {
+				if !strings.Contains(query, filter) {
+					t.Errorf("%s counts streams: it has no %s", query, filter)
+				}
+			}
+		}
+	}
+}
+
+// dashboard returns the widgets for a stack, with each substitution replaced by its name.
+func dashboard(t *testing.T, parameters ...string) []map[string]any {
+	t.Helper()
+	g := load(t)["infra/aws/dashboard.yaml"].with(parameters...)
+	body := g.Resources["Dashboard"].Properties["DashboardBody"].(map[string]any)["Fn::Sub"].([]any)
+	text := body[0].(string)
+	for name, value := range body[1].(map[string]any) {
+		chosen := g.value(value)
+		if sub := get(chosen, "Fn::Sub"); sub != nil {
+			chosen = sub
+		}
+		text = strings.ReplaceAll(text, "${"+name+"}", chosen.(string))
+	}
+	var board struct{ Widgets []map[string]any }
+	if err := json.Unmarshal([]byte(text), &board); err != nil {
+		t.Fatalf("the dashboard is no JSON: %v\n%s", err, text)
+	}
+	return board.Widgets
+}
+
+// Operators must see calls, errors, times, streams, audit loss and the drivers of cost. A widget of a metric or a field
+// that does not exist is empty, and looks as if all was well.
+func TestDashboard(t *testing.T) {
+	all := load(t)
+	known := []string{
+		"AWS/Lambda Invocations", "AWS/Lambda Errors", "AWS/Lambda Throttles", "AWS/Lambda ConcurrentExecutions",
+		"AWS/Lambda Duration", "AWS/DynamoDB ConsumedReadCapacityUnits", "AWS/DynamoDB ConsumedWriteCapacityUnits",
+		"AWS/Logs IncomingBytes", "AWS/ApplicationELB RequestCount", "AWS/ApplicationELB HTTPCode_ELB_5XX_Count",
+		"AWS/ApplicationELB HTTPCode_Target_5XX_Count", "AWS/ApplicationELB ConsumedLCUs", "AWS/ApiGateway Count",
+		"AWS/ApiGateway 4XXError", "AWS/ApiGateway 5XXError", "Clusterpass/${Prefix} OpenStreams",
+		"Clusterpass/${Prefix} FailedStreams", "Clusterpass/${Prefix} StreamSaturation",
+		"Clusterpass/${Prefix} " + gateway.StaleReadsMetric, "Clusterpass/${Prefix} " + gateway.AuditLostMetric,
+		"Clusterpass/${Prefix} " + gateway.AuditRefusedMetric,
+	}
+	fields := []string{"msg", "reason", "code", "duration", "cluster", "Agents", "TunnelStreams"}
+	shown, queried := map[string]bool{}, map[string]bool{}
+	for _, widgets := range [][]map[string]any{
+		dashboard(t, "LoadBalancer=x", "Api="), dashboard(t, "LoadBalancer=", "Api=x"),
+		dashboard(t, "LoadBalancer=x", "Api=x"),
+	} {
+		occupied := map[string]any{}
+		for _, widget := range widgets {
+			properties := widget["properties"]
+			place := fmt.Sprint(widget["x"], " ", widget["y"])
+			if occupied[place] != nil {
+				t.Errorf("%v and %v are at the same place", occupied[place], get(properties, "title"))
+			}
+			occupied[place] = get(properties, "title")
+			metrics, _ := get(properties, "metrics").([]any)
+			for _, m := range metrics {
+				name := fmt.Sprint(m.([]any)[0], " ", m.([]any)[1])
+				if shown[name] = true; !slices.Contains(known, name) {
+					t.Errorf("%v shows %s, which this test does not know", get(properties, "title"), name)
+				}
+			}
+			query, _ := get(properties, "query").(string)
+			for _, m := range regexp.MustCompile(`(?:filter |ispresent\(|by |pct\(|max\(|, (?:max\()?)([A-Za-z]+)`).
+				FindAllStringSubmatch(query, -1) {
+				queried[m[1]] = true
+			}
+		}
+	}
+	for _, name := range known {
+		if !shown[name] {
+			t.Errorf("the dashboard does not show %s", name)
+		}
+	}
+	for _, field := range fields {
+		if !queried[field] {
+			t.Errorf("the dashboard does not query %s, but %v", field, slices.Sorted(maps.Keys(queried)))
+		}
+	}
+	given := all["template.yaml"].Resources["DashboardStack"].Properties["Parameters"]
+	if got := render(get(given, "ProxyLogs")); got[0] != "${ProxyLogs}" {
+		t.Errorf("it queries %s", got)
+	}
+}
