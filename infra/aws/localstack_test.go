@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
@@ -34,6 +33,35 @@ func wantPrograms(t *testing.T, names ...string) {
 			t.Fatalf("%v; make build-local builds it", err)
 		}
 	}
+}
+
+// kubectlPath returns a kubectl: that of PATH, or else the one that make clusters builds.
+func kubectlPath(t *testing.T) string {
+	t.Helper()
+	if path, err := exec.LookPath("kubectl"); err == nil {
+		return path
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	built, err := filepath.Glob(filepath.Join(cache, "clusterpass/kube/*/kubectl"))
+	if err != nil || len(built) == 0 {
+		t.Fatalf("no kubectl in PATH, and none is built (%v); make clusters builds it", err)
+	}
+	return built[0]
+}
+
+// kubectl returns what a failing kubectl prints as its error.
+func kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), kubectlPath(t), append(args, "--cache-dir", t.TempDir())...)
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err == nil {
+		t.Errorf("kubectl %q does not fail", args)
+	}
+	return stderr.String()
 }
 
 // waitForFile waits until a program has written a file. It fails with the program's output if the program ends.
@@ -99,24 +127,24 @@ func TestLocalStack(t *testing.T) {
 	}
 	// A pass that the command line writes into the emulator's stores is valid at this bridge.
 	pass := exec.CommandContext(t.Context(), filepath.Join(root, "dist/local/clusterpass"), "--store", "aws:emulated",
-		"pass", "create", "p", "--user", "ann",
-		"--gateway", kubeconfig, "--output", "token")
-	token, err := pass.Output()
+		"pass", "create", "p", "--user", "ann", "--gateway", kubeconfig)
+	passText, err := pass.Output()
 	if err != nil {
-		t.Fatalf("%v: %s", err, token)
+		t.Fatalf("%v: %s", err, passText)
 	}
-	byToken := &rest.Config{
-		Host: cfg.Host, TLSClientConfig: rest.TLSClientConfig{CAData: cfg.CAData},
-		BearerToken: strings.TrimSpace(string(token)),
+	passFile := filepath.Join(dir, "pass.kubeconfig")
+	if err := os.WriteFile(passFile, passText, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if code, body := clienttest.Get(t, byToken, "/clusters/member1/version"); code != http.StatusForbidden ||
-		!strings.Contains(body, "ann") {
-		t.Errorf("a pass without a grant: %d %s", code, body)
-	}
-	// moto runs no functions, so it answers the call itself.
-	byToken.Host = "https://" + functions
-	if code, body := clienttest.Get(t, byToken, "/clusters/member1/version"); code == http.StatusUnauthorized {
-		t.Errorf("the emulator's functions: %d %s", code, body)
+	for server, want := range map[string]string{
+		cfg.Host: `Error from server (Forbidden): clusters.cluster.karmada.io "member1" is forbidden: User "ann" cannot get`,
+		// moto runs no functions. It answers by itself, and not with 401.
+		"https://" + functions: "Error from server (NotFound): the server could not find the requested resource",
+	} {
+		got := kubectl(t, "--kubeconfig", passFile, "--server", server+"/clusters/member1", "get", "nodes")
+		if !strings.Contains(got, want) {
+			t.Errorf("kubectl at %s prints\n%s, want %q", server, got, want)
+		}
 	}
 	if err := stop(); err != nil && up.ProcessState.ExitCode() != 0 {
 		t.Errorf("the end: %v", err)
