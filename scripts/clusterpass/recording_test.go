@@ -18,7 +18,7 @@ import (
 // recorded is a store of an installation with recordings beside it.
 type recorded struct {
 	clusterpass
-	dir      string // of the recordings
+	dir      string // the directory of the recordings
 	recorder *recording.Recorder
 }
 

@@ -5,8 +5,8 @@
 //   - A recording is a sequence of parts in a Store. The parts, one after the other, are a file in asciicast v2.
 //   - Each part after the first has the SHA-256 of the part before it. Each part is signed with Ed25519.
 //   - The last part has an event that ends the recording. A recording without it was cut, or its session still runs.
-//   - Bytes are recorded exactly. Those that are no UTF-8, and runs of control characters, are in base64, in events that
-//     asciicast players ignore.
+//   - Bytes are recorded exactly. Those that are no UTF-8, and runs of control characters, are in base64. Players of
+//     asciicast ignore such events.
 //   - An event is stored within two seconds, if the Store is fast. If a part is not stored within StoreTimeout, the
 //     session fails.
 //   - The memory of a session is bounded by maxInFlight+2 parts.

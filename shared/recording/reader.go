@@ -15,7 +15,7 @@ type Reader struct {
 	chain chain
 	parts []Part
 	info  Info
-	lines []byte // of the current part
+	lines []byte // the remaining events of the current part
 }
 
 // Open opens a recording and reads its header. Each part is verified before its events are returned.

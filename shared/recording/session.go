@@ -27,11 +27,11 @@ type Session struct {
 
 	// Only Begin and run use these.
 	previous [sha256.Size]byte // the digest of the last part
-	number   int               // of the next part
+	number   int               // the number of the next part
 
 	mu     sync.Mutex
 	space  sync.Cond // signals that events are empty, or that the session has ended
-	events []byte    // of the next part, after firstLine bytes; nil if there are none
+	events []byte    // the events of the next part, after firstLine bytes; nil if there are none
 	first  time.Duration
 	last   time.Duration
 	timer  *time.Timer // stores the events when the first of them is partInterval old

@@ -80,7 +80,7 @@ func (r *Report) read(p *part) *Fault {
 type Summary struct {
 	Info
 	Parts    int
-	Stored   time.Time // of the last part
+	Stored   time.Time // when the last part was stored
 	Complete bool      // the last part is the end; other parts are not verified
 }
 

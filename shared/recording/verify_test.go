@@ -21,7 +21,7 @@ func recordParts(t *testing.T, store *storetest.Memory, r *recording.Recorder) (
 	must(t, err)
 	for range 3 {
 		must(t, s.Output(1, []byte("0123456789abcdef")))
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 	}
 	must(t, s.Close())
 	parts, err := store.Parts(t.Context(), s.ID())

@@ -31,8 +31,8 @@ import (
 // Config configures a Store.
 type Config struct {
 	Path    string        // is created, with mode 0700
-	MaxAge  time.Duration // of the last part of a recording; 0 means no limit
-	MaxSize int64         // of all recordings in bytes; 0 means no limit
+	MaxAge  time.Duration // the maximum age of the last part of a recording; 0 means no limit
+	MaxSize int64         // the maximum size of all recordings in bytes; 0 means no limit
 	Log     *slog.Logger  // names deleted recordings; nil discards
 	Now     func() time.Time
 }
@@ -55,7 +55,7 @@ const (
 	sizeChecks = 20
 	// RunInterval is the pause between two checks of Run.
 	RunInterval = time.Minute
-	maxTmpAge   = time.Hour // of the file of a Put that was killed
+	maxTmpAge   = time.Hour // the age at which a file is left of a Put that was killed
 )
 
 // Open opens the directory, and creates it. The caller closes the Store.

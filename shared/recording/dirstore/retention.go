@@ -21,7 +21,7 @@ const deletedPrefix = ".deleted-"
 type stored struct {
 	id   string
 	size int64
-	last time.Time // of the last part
+	last time.Time // when the last part was stored
 }
 
 // Enforce deletes recordings beyond the limits.

@@ -71,8 +71,8 @@ func (l Location) String() string {
 
 // Retention limits the recordings in a directory. In S3, a lifecycle rule of the bucket does.
 type Retention struct {
-	MaxAge  time.Duration // of the last part of a recording; 0 means no limit
-	MaxSize int64         // of all recordings in bytes; 0 means no limit
+	MaxAge  time.Duration // the maximum age of the last part of a recording; 0 means no limit
+	MaxSize int64         // the maximum size of all recordings in bytes; 0 means no limit
 }
 
 // The default limits of a directory.

@@ -20,7 +20,7 @@ type Filter struct {
 	NewLines bool
 
 	state    filterState
-	sequence []byte // of the escape sequence, without ESC
+	sequence []byte // the escape sequence so far, without ESC
 	partial  []byte // the beginning of a character
 	last     rune
 }

@@ -71,8 +71,8 @@ type Player struct {
 	// terminal, whose lines have one.
 	NewLines bool
 	Speed    float64       // 2 halves the pauses; 0 means no pauses
-	MaxPause time.Duration // of the recording, before Speed; 0 means no limit
-	From     time.Duration // what is earlier is shown at once
+	MaxPause time.Duration // the longest pause of the recording, before Speed; 0 means no limit
+	From     time.Duration // earlier output is shown at once
 	Keys     <-chan Key    // nil for none
 
 	reader   *recording.Reader

@@ -157,7 +157,7 @@ func (c *clock) Write(p []byte) (int, error) {
 // session has an output at 1 s, 2 s, 12 s and 42 s.
 func session(s *recording.Session) {
 	for i, pause := range []time.Duration{1, 1, 10, 30} {
-		time.Sleep(pause * time.Second)
+		<-time.After(pause * time.Second)
 		_ = s.Output(1+i%2, fmt.Appendf(nil, "%d", i)) // Close returns the error
 	}
 }

@@ -31,7 +31,7 @@ import (
 type Config struct {
 	AWS    aws.Config // region, endpoint and credentials, as awsclient.Load returns them
 	Bucket string     // in the same region
-	Prefix string     // of the names of all objects, without a slash at its end; may be empty
+	Prefix string     // starts the names of all objects, without a slash at its end; may be empty
 	KMSKey string     // ARN, ID or alias of the key that encrypts the objects; "" means the bucket's default
 }
 
