@@ -115,16 +115,18 @@ func (p *Parts) NewIssuer(signer passes.Signer) *passes.Issuer {
 	}
 }
 
-// NewMembers returns the connections to member clusters. It reaches private clusters through t, or through the tunnel
-// port of the bridge if t is nil. Call Close when done.
+// NewMembers returns the connections to member clusters. It reaches private clusters through t. A nil t means that the
+// program works beside a bridge. Then it uses the bridge's tunnel port, and leaves trials of silent members to the
+// bridge. Call Close when done.
 func (p *Parts) NewMembers(t cluster.Tunnel) *cluster.Members {
-	if t == nil {
-		t = p.NewTunnel()
-	}
-	return cluster.NewMembers(cluster.Config{
+	cfg := cluster.Config{
 		Objects: p.Objects, Secrets: p.Stores.Secrets, Freshness: p.Freshness, Log: p.Log,
 		Policy: p.DialPolicy(t), Plugins: p.Plugins,
-	})
+	}
+	if t == nil {
+		cfg.Policy.Tunnel, cfg.NoTrials = p.NewTunnel(), true
+	}
+	return cluster.NewMembers(cfg)
 }
 
 // NewTunnel returns the path to private clusters through the tunnel port of the bridge.

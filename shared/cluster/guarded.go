@@ -101,13 +101,18 @@ func outcome(ctx context.Context, err error) limits.Outcome {
 // prints nothing meanwhile: with a pause of 28 s, kubectl would wait for minutes. Without the header, it fails at once.
 const maxCircuitRetry = time.Second
 
-// circuitOpen returns the error of a request that the breaker refuses. It contains the reason of the last failure.
+// circuitOpen returns the error of a request that the breaker refuses. It contains the reason of the last failure. A
+// pause of 0 means that there are no trials.
 func (t *guardedTransport) circuitOpen(pause time.Duration) error {
 	why := fmt.Sprintf("cluster %q did not answer the gateway's last probe", t.cluster)
 	if e := t.failure.Load(); e != nil {
 		why, _, _ = strings.Cut(e.Message, ";") // without the advice
 	}
-	e := status.New(status.CircuitOpen, t.cluster, "%s; the gateway calls it again in %s", why, pause.Round(time.Second))
+	when := "when a probe gets an answer"
+	if pause > 0 {
+		when = "in " + pause.Round(time.Second).String()
+	}
+	e := status.New(status.CircuitOpen, t.cluster, "%s; the gateway calls it again %s", why, when)
 	if pause <= maxCircuitRetry {
 		e.RetryAfter = pause
 	}

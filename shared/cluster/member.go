@@ -50,6 +50,7 @@ type Member struct {
 	record        record // of Cluster; zero outside of a cache
 	secretVersion string
 	breaker       *limits.Breaker
+	noTrials      bool // Config.NoTrials
 	dialer        *dialer
 	pools         [4]pool
 }
@@ -143,13 +144,22 @@ func (m *Member) withObject(c record) *Member {
 	switch silent := isSilent(c.Cluster); {
 	case silent == isSilent(m.Cluster) || c.revision < m.record.revision:
 	case silent:
-		m.breaker.Suspect()
+		m.suspect()
 	default:
 		m.breaker.Probe(limits.Success)
 	}
 	out := *m
 	out.Cluster, out.record = c.Cluster, c
 	return &out
+}
+
+// suspect opens the circuit breaker, because the last probe of the member got no response.
+func (m *Member) suspect() {
+	if m.noTrials {
+		m.breaker.Suspend()
+		return
+	}
+	m.breaker.Suspect()
 }
 
 // Close closes idle connections. Requests in flight continue, and their connections close after idleTimeout.

@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 const (
@@ -22,10 +25,15 @@ const (
 )
 
 // storedMember returns Members for a server, and a function that stores a new version of its object.
-func storedMember(t *testing.T, server *httptest.Server) (get func() *Member, store func(object string)) {
+func storedMember(
+	t *testing.T, server *httptest.Server, edits ...func(*Config),
+) (get func() *Member, store func(object string)) {
 	t.Helper()
 	m, s, advance, _ := newMembers(t)
 	m.cfg.Policy.AllowLoopback = true
+	for _, edit := range edits {
+		edit(&m.cfg)
+	}
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	s.set(func() {
 		s.object = `{"spec":{}}`
@@ -92,6 +100,57 @@ func TestStatusCostsNoConnections(t *testing.T) {
 				t.Errorf("the member has an outdated object, of version %q", got)
 			}
 		})
+	}
+}
+
+// TestNoTrialsOfSilentMember fails if a process that serves one request at a time waited for a member that accepts
+// connections and never answers. Callers could occupy all such processes with it.
+func TestNoTrialsOfSilentMember(t *testing.T) {
+	var connections atomic.Int64
+	released := make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-released:
+		case <-r.Context().Done():
+		}
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	get, store := storedMember(t, server, func(c *Config) { c.NoTrials = true })
+	expectRefusals := func(when string) {
+		t.Helper()
+		for range 10 {
+			ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
+			err := try(ctx, t, get(), "/api/v1/pods")
+			cancel()
+			var e *status.Error
+			if !errors.As(err, &e) || e.Reason != status.CircuitOpen || e.RetryAfter != 0 {
+				t.Fatalf("%s: %v", when, err)
+			}
+		}
+		if got := connections.Load(); got != 0 {
+			t.Fatalf("%s: %d connections", when, got)
+		}
+	}
+	store(`{"spec":{},` + isTimeout + `}`)
+	expectRefusals("a process that starts")
+	store(`{"spec":{},` + isReady + `}`)
+	_ = get()
+	store(`{"spec":{},` + isTimeout + `}`)
+	expectRefusals("a process that used the member before")
+	store(`{"spec":{"identity":"direct"},` + isTimeout + `}`)
+	expectRefusals("another specification")
+	close(released)
+	if err := try(AsProbe(t.Context()), t, get(), "/version"); err != nil {
+		t.Fatalf("a probe: %v", err)
+	}
+	if err := try(t.Context(), t, get(), "/api/v1/pods"); err != nil {
+		t.Errorf("after a probe with an answer: %v", err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -37,7 +38,7 @@ func isDiscovery(path string) bool { return path == "/api" || path == "/apis" ||
 // safe for concurrent use.
 type discovery struct {
 	timeout time.Duration
-	silent  *cache.Expiring[string, error] // timeouts by slowKey
+	silent  *cache.Expiring[string, error] // timeouts by silentKey
 }
 
 func newDiscovery(timeout time.Duration) *discovery {
@@ -48,7 +49,7 @@ func newDiscovery(timeout time.Duration) *discovery {
 // fails the discovery of the same user in the same cluster at once, for silentTTL. kubectl sends several such requests
 // one after the other.
 func (d *discovery) forward(w http.ResponseWriter, r *http.Request, c *forward.Call) error {
-	name, key := c.Member.Cluster.Name, slowKey(c)
+	name, key := c.Member.Cluster.Name, silentKey(c)
 	if err, ok := d.silent.Get(key); ok {
 		return err
 	}
@@ -73,4 +74,13 @@ func (d *discovery) forward(w http.ResponseWriter, r *http.Request, c *forward.C
 		d.silent.Add(key, err, time.Now().Add(silentTTL))
 	}
 	return err
+}
+
+// silentKey contains the caller: one caller's slow paths must not fail the discovery of others.
+func silentKey(c *forward.Call) string {
+	user := ""
+	if c.User != nil {
+		user = c.User.Name
+	}
+	return c.Member.Cluster.Name + " " + identity.CallerKey(user, c.Bearer)
 }

@@ -26,7 +26,8 @@ func (g *Gateway) serveFleet(w *recorder, r *http.Request, c *call) error {
 	if err := g.cfg.Function.redirectUnserved(w, r, c.request); err != nil {
 		return err
 	}
-	rest, err := g.cfg.Fleet.Do(w, r, forward.FleetCall{Request: c.request, User: c.user, Recorder: c})
+	call := forward.FleetCall{Request: c.request, User: c.user, Recorder: c}
+	rest, err := g.cfg.Function.callFleet(w, r, call, g.cfg.Fleet)
 	c.recordFleetDecision(err)
 	switch {
 	case rest == nil || err != nil:

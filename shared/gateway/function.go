@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -30,6 +31,9 @@ const (
 	FirstByte = 5 * time.Second
 	maxSlow   = 1024
 	slowTTL   = 30 * time.Second
+	// slowShare times the duration of a slow request is how long the bridge serves requests like it. So they occupy a
+	// process for a twentieth of its time.
+	slowShare = 20
 )
 
 // Function redirects a request to the bridge if a function cannot serve it. A 307 makes the client repeat a request
@@ -39,35 +43,35 @@ const (
 // It is safe for concurrent use. A nil Function redirects nothing.
 type Function struct {
 	// FirstByte is the deadline for the beginning of a member's response. A read that exceeds it is redirected to the
-	// bridge. Otherwise waiting calls would use up the concurrency that all members share.
+	// bridge. A request that lasts longer is slow, and for some time the bridge serves requests like it. Otherwise waiting
+	// calls would use up the concurrency that all members share.
 	FirstByte time.Duration
 
 	bridge     string     // base URL; "" for the host of the request
 	overflowed recentKeys // keys from overflowKey
-	slow       recentKeys // keys from slowKey
+	slow       recentKeys // keys from readKey, writeKey and fleetKey
 }
 
 // NewFunction returns a Function for the bridge at a base URL. "" means the host of the request.
 func NewFunction(bridge string) *Function {
 	return &Function{
 		FirstByte: FirstByte, bridge: strings.TrimRight(bridge, "/"),
-		overflowed: newRecentKeys(maxOverflowed, overflowedTTL), slow: newRecentKeys(maxSlow, slowTTL),
+		overflowed: newRecentKeys(maxOverflowed), slow: newRecentKeys(maxSlow),
 	}
 }
 
 type recentKeys struct {
-	ttl  time.Duration
-	keys *cache.Expiring[string, struct{}]
+	*cache.Expiring[string, struct{}]
 }
 
-func newRecentKeys(size int, ttl time.Duration) recentKeys {
-	return recentKeys{ttl, cache.NewExpiring[string, struct{}](size, nil)}
+func newRecentKeys(size int) recentKeys {
+	return recentKeys{cache.NewExpiring[string, struct{}](size, nil)}
 }
 
-func (k recentKeys) add(key string) { k.keys.Add(key, struct{}{}, time.Now().Add(k.ttl)) }
+func (k recentKeys) add(key string, ttl time.Duration) { k.Add(key, struct{}{}, time.Now().Add(ttl)) }
 
 func (k recentKeys) has(key string) bool {
-	_, ok := k.keys.Get(key)
+	_, ok := k.Get(key)
 	return ok
 }
 
@@ -93,13 +97,37 @@ func (f *Function) redirectUnserved(w http.ResponseWriter, r *http.Request, req 
 
 var errFirstByte = fmt.Errorf("the answer did not begin in time: %w", context.DeadlineExceeded)
 
-// forward works like forward.Do, but redirects a read whose response does not begin within FirstByte. After any request
-// exceeds FirstByte, forward also redirects new requests of the same user to the same cluster, for slowTTL. A write
-// that was sent to the member continues.
+// forward works like forward.Do, but redirects a read whose response does not begin within FirstByte. It redirects a
+// request that the member's circuit breaker refuses, because the bridge can wait for a trial. It also redirects
+// requests like a slow one, as measure describes. A write that was sent to the member continues.
 func (f *Function) forward(w http.ResponseWriter, r *http.Request, c *forward.Call) error {
-	name, key := c.Member.Cluster.Name, slowKey(c)
-	if f.slow.has(key) {
+	name, isRead := c.Member.Cluster.Name, isReadOrOptions(r.Method)
+	read, write := readKey(name, c.User), writeKey(name)
+	if f.slow.has(read) || !isRead && f.slow.has(write) {
 		return f.redirectTo(w, r, c.Route, fmt.Sprintf("cluster %q answers slowly", name))
+	}
+	key := write
+	if isRead {
+		key = read
+	}
+	defer f.measure(key)()
+	err := f.forwardInTime(w, r, c)
+	var refused *status.Error
+	switch {
+	case errors.Is(err, errFirstByte):
+		why := fmt.Sprintf("cluster %q did not begin to answer within %s", name, f.FirstByte)
+		return f.redirectTo(w, r, c.Route, why)
+	case errors.As(err, &refused) && refused.Reason == status.CircuitOpen:
+		why, _, _ := strings.Cut(refused.Message, ";")
+		return f.redirectTo(w, r, c.Route, why)
+	}
+	return err
+}
+
+// forwardInTime returns errFirstByte if the response to a read does not begin within FirstByte.
+func (f *Function) forwardInTime(w http.ResponseWriter, r *http.Request, c *forward.Call) error {
+	if !isReadOrOptions(r.Method) {
+		return forward.Do(w, r, c)
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
@@ -107,26 +135,48 @@ func (f *Function) forward(w http.ResponseWriter, r *http.Request, c *forward.Ca
 	var state atomic.Int32
 	deadline := time.AfterFunc(f.FirstByte, func() {
 		if state.CompareAndSwap(waiting, late) {
-			f.slow.add(key)
-			if isReadOrOptions(r.Method) {
-				cancel(errFirstByte)
-			}
+			cancel(errFirstByte)
 		}
 	})
 	defer deadline.Stop()
 	observed := *c
 	observed.Observer = &firstByteObserver{next: c.Observer, begin: func() error {
-		if !state.CompareAndSwap(waiting, begun) && isReadOrOptions(r.Method) {
+		if !state.CompareAndSwap(waiting, begun) {
 			return errFirstByte
 		}
 		return nil
 	}}
 	err := forward.Do(w, r.WithContext(ctx), &observed)
-	if err != nil && isReadOrOptions(r.Method) && state.Load() == late {
-		why := fmt.Sprintf("cluster %q did not begin to answer within %s", name, f.FirstByte)
-		return f.redirectTo(w, r, c.Route, why)
+	if err != nil && state.Load() == late {
+		return errFirstByte
 	}
 	return err
+}
+
+// measure begins a request. If end is called after FirstByte or later, requests with the same key are redirected for
+// slowShare times as long.
+func (f *Function) measure(key string) (end func()) {
+	began, slow := time.Now(), f.FirstByte
+	return func() {
+		if d := time.Since(began); d >= slow {
+			f.slow.add(key, max(slowShare*d, slowTTL))
+		}
+	}
+}
+
+// callFleet calls the fleet, unless the caller's requests to the fleet were slow lately.
+func (f *Function) callFleet(
+	w http.ResponseWriter, r *http.Request, c forward.FleetCall, fleet Fleet,
+) (*forward.Remainder, error) {
+	if f == nil {
+		return fleet.Do(w, r, c)
+	}
+	key := fleetKey(c.User)
+	if f.slow.has(key) {
+		return nil, f.redirectTo(w, r, c.Route, "some clusters answer slowly")
+	}
+	defer f.measure(key)()
+	return fleet.Do(w, r, c)
 }
 
 type firstByteObserver struct {
@@ -141,14 +191,19 @@ func (o *firstByteObserver) ObserveResponse(code int) error {
 	return o.next.ObserveResponse(code)
 }
 
-// slowKey contains the caller: one caller's slow paths must not redirect the requests of others.
-func slowKey(c *forward.Call) string {
-	user := ""
-	if c.User != nil {
-		user = c.User.Name
+// readKey contains the user: one user's slow paths must not redirect the reads of others. It does not contain a token
+// that only the member can verify, since any client can make many.
+func readKey(cluster string, u *identity.User) string {
+	if u == nil {
+		return cluster + " "
 	}
-	return c.Member.Cluster.Name + " " + identity.CallerKey(user, c.Bearer)
+	return cluster + " " + u.Name
 }
+
+// writeKey contains no user. A slow write cannot be cut, so that many users could occupy all processes.
+func writeKey(cluster string) string { return cluster }
+
+func fleetKey(u *identity.User) string { return " " + u.Name }
 
 // redirectTo returns a *status.Error that redirects to the same URL at the bridge, or explains why it cannot.
 func (f *Function) redirectTo(w http.ResponseWriter, r *http.Request, rt route.Route, why string) error {
@@ -185,14 +240,14 @@ func (f *Function) Overflow(r *http.Request, code int, _ http.Header) http.Handl
 		path, query, _ := strings.Cut(r.RequestURI, "?")
 		switch {
 		case changedNothing(r.Method, query):
-			f.overflowed.add(overflowKey(r))
+			f.overflowed.add(overflowKey(r), overflowedTTL)
 			w.Header().Set("Location", f.location(r.RequestURI))
 			status.Write(w, f.redirected("the answer is larger than a function can send", r.RequestURI))
 		case code < http.StatusOK || code >= http.StatusMultipleChoices:
 			status.Write(w, status.New(status.Aborted, "",
 				"the member refused with HTTP %d and an explanation larger than a function can send", code))
 		case r.Method == http.MethodPut || r.Method == http.MethodPatch:
-			f.overflowed.add(overflowKey(r))
+			f.overflowed.add(overflowKey(r), overflowedTTL)
 			w.Header().Set("Location", f.location(path))
 			err := f.redirected("the write is done; the object is larger than a function can send", path)
 			status.WriteCode(w, err, http.StatusSeeOther)

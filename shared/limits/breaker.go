@@ -36,13 +36,19 @@ type Breaker struct {
 	failures int // in a row
 	pause    time.Duration
 	trialAt  time.Time // the next trial may begin; zero while closed
+	// isSuspended means that no call is a trial.
+	isSuspended bool
 }
 
 // Allow reports whether a call may begin. If so, call done once. Otherwise done is nil, and retryAfter is the time
-// until the next trial, at least a second. A trial that hangs delays the next by one pause only.
+// until the next trial, at least a second. It is 0 while the Breaker is suspended. A trial that hangs delays the next
+// by one pause only.
 func (b *Breaker) Allow() (done func(Outcome), retryAfter time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.isSuspended {
+		return nil, 0
+	}
 	if b.trialAt.IsZero() {
 		return func(o Outcome) { b.report(o, false) }, 0
 	}
@@ -78,10 +84,17 @@ func (b *Breaker) Suspect() {
 	}
 }
 
+// Suspend opens the Breaker without trials, until a probe succeeds. It is for a process that a trial would occupy.
+func (b *Breaker) Suspend() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.isSuspended = true
+}
+
 func (b *Breaker) isOpen() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.trialAt.IsZero()
+	return b.isSuspended || !b.trialAt.IsZero()
 }
 
 func (b *Breaker) report(o Outcome, trial bool) {
@@ -89,6 +102,7 @@ func (b *Breaker) report(o Outcome, trial bool) {
 	defer b.mu.Unlock()
 	open := !b.trialAt.IsZero()
 	switch {
+	case b.isSuspended: // the call began before
 	case o == Success:
 		b.close()
 	case o == Failure && open && trial:
@@ -105,7 +119,7 @@ func (b *Breaker) open() {
 	b.trialAt = b.now().Add(b.pause)
 }
 
-func (b *Breaker) close() { b.failures, b.pause, b.trialAt = 0, 0, time.Time{} }
+func (b *Breaker) close() { b.failures, b.pause, b.trialAt, b.isSuspended = 0, 0, time.Time{}, false }
 
 func (b *Breaker) now() time.Time {
 	if b.Now != nil {

@@ -136,6 +136,27 @@ func TestSuspectKeepsThePauseOfOpenBreaker(t *testing.T) {
 	})
 }
 
+// A process that serves one call at a time would be occupied by trials of a member that does not answer.
+func TestSuspendedBreakerHasNoTrials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &Breaker{}
+		early, _ := b.Allow()
+		b.Suspend()
+		early(Success)
+		for range 10 {
+			if done, retryAfter := b.Allow(); done != nil || retryAfter != 0 {
+				t.Fatalf("a trial, or one after %v", retryAfter)
+			}
+			b.Probe(Failure)
+			time.Sleep(10 * lastPause)
+		}
+		b.Probe(Success)
+		if b.isOpen() || !attempt(b, Success) {
+			t.Fatal("a successful probe does not close it")
+		}
+	})
+}
+
 // Only one call may wait for a dead member at a time, however many arrive together.
 func TestBreakerAllowsOneTrialAmongMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
