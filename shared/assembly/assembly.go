@@ -195,8 +195,9 @@ func (p *Parts) NewGateway(ctx context.Context, o Options) (*gateway.Gateway, er
 	recordings := p.newRecordingPolicies()
 	cfg := gateway.Config{
 		Identity: chain, Passes: p.Verifier, Access: p.Access, Members: o.Members, API: o.API, Streams: o.Streams,
-		Recordings: recordings, Admission: o.Admission, Function: o.Function, Source: o.Source, Origins: p.Env.Origins, Recheck: o.Recheck,
-		DiscoveryTimeout: o.DiscoveryTimeout, Log: p.Log, Audit: auditLog, MetricsNamespace: p.Env.CloudWatch,
+		Recordings: recordings, Admission: o.Admission, Function: o.Function, Source: o.Source, Origins: p.Env.Origins,
+		Recheck: o.Recheck, DiscoveryTimeout: o.DiscoveryTimeout, Log: p.Log, UnidentifiedRate: p.Env.UnidentifiedRate,
+		Audit: auditLog, MetricsNamespace: p.Env.CloudWatch,
 		Caches: []func() map[string]cache.Stats{o.Members.Stats, p.Verifier.Stats, recordings.Stats},
 	}
 	if oidc := p.Env.Authentication.oidc; oidc != nil {

@@ -26,7 +26,7 @@ type Auditing struct {
 	AuditWebhook     AuditWebhook `envconfig:"CLUSTERPASS_AUDIT_WEBHOOK" desc:"Kubeconfig of a webhook that receives audit events, as in kube-apiserver's --audit-webhook-config-file: the absolute path of a file, or secret:NAME for a secret in the store." example:"secret:audit/webhook"`
 	AuditSpool       int          `envconfig:"CLUSTERPASS_AUDIT_SPOOL" default:"4096" min:"1" desc:"Maximum number of audit events that wait in memory for the file, and the same for the webhook. Each queue has at most 32 MiB." example:"20000"`
 	AuditFailClosed  bool         `envconfig:"CLUSTERPASS_AUDIT_FAIL_CLOSED" default:"false" desc:"Refuse requests while the queue of audit events is full. Otherwise events are dropped and counted." example:"true"`
-	UnidentifiedRate int          `envconfig:"CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE" default:"1" min:"1" desc:"Maximum number of audit events per second of unauthenticated callers. 60 times as many may be written at once. Further events are dropped, and counted in one event every 10 s." example:"10"`
+	UnidentifiedRate int          `envconfig:"CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE" default:"1" min:"1" desc:"Maximum number of audit events per second of unauthenticated callers, and of their lines in the log. 60 times as many may be written at once. Further ones are dropped, and counted in one event or line every 10 s." example:"10"`
 }
 
 // AuditWebhook names the kubeconfig of an audit webhook; "" for none.

@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -289,10 +290,4 @@ func Sources(r *http.Request) []string {
 	return out
 }
 
-// cut returns the first limit bytes of s. It shortens invalid UTF-8, which JSON would escape with six bytes each.
-func cut(s string, limit int) string {
-	if len(s) <= limit {
-		return strings.ToValidUTF8(s, "\uFFFD")
-	}
-	return strings.ToValidUTF8(s[:limit], "\uFFFD") + "…"
-}
+func cut(s string, limit int) string { return limits.Cut(s, limit) }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -35,7 +36,7 @@ type Config struct {
 	// Override reports whether an operator suspends FailClosed. It is called every three seconds at most. nil means never.
 	Override func(ctx context.Context) (bool, error)
 	// UnidentifiedRate is the number of separate events per second for unidentified clients, with a burst of 60 times
-	// that. A summary every 10 s counts the others. 0 means DefaultUnidentifiedRate.
+	// that. A summary every 10 s counts the others. 0 means limits.DefaultUnidentifiedRate.
 	UnidentifiedRate int
 	Log              *slog.Logger     // reports lost events and refused requests; nil means slog.Default()
 	Now              func() time.Time // nil means time.Now
@@ -53,7 +54,7 @@ type Stats struct {
 type Log struct {
 	cfg          Config
 	spools       []*spool
-	unidentified *unidentified
+	unidentified *limits.Combiner[*Event]
 
 	lost, refused, overridden atomic.Uint64
 	complaints                map[complaint]*limited
@@ -90,7 +91,7 @@ func New(cfg Config) *Log {
 	if cfg.Queue > 0 {
 		flush = func() { l.writeSummary(0) }
 	}
-	l.unidentified = newUnidentified(cfg.UnidentifiedRate, flush)
+	l.unidentified = limits.NewCombiner[*Event](cfg.UnidentifiedRate, flush)
 	if cfg.To != nil {
 		l.spools = append(l.spools, newSpool(l, Lines(cfg.To)))
 	}
@@ -170,17 +171,11 @@ func (l *Log) isOverridden(ctx context.Context) bool {
 }
 
 func (l *Log) write(e *Event, isIdentified, reserved bool) {
-	l.writeSummary(countEvery)
-	if !isIdentified && !l.unidentified.allows(e, l.now()) {
+	l.writeSummary(limits.CombineEvery)
+	if !isIdentified && !l.isSeparate(e) {
 		return
 	}
 	l.put(e, 1, reserved)
-}
-
-func (l *Log) writeSummary(minAge time.Duration) {
-	if e, count := l.unidentified.summary(l.now(), minAge); e != nil {
-		l.put(e, count, false)
-	}
 }
 
 func (l *Log) put(e *Event, count int, reserved bool) {

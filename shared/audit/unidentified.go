@@ -1,91 +1,43 @@
 package audit
 
 import (
-	"math"
-	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
 const (
-	// DefaultUnidentifiedRate is the number of events per second of unidentified clients that are written separately.
-	DefaultUnidentifiedRate = 1
-	// unidentifiedBurst is how many seconds of that rate may be used at once.
-	unidentifiedBurst = 60
-	// countEvery is the interval after which one summary represents all events that were only counted.
-	countEvery = 10 * time.Second
-
-	maxUnidentified = 256 // bytes of the URI and of every other text of an unidentified client
-	maxClaim        = 256 // bytes of a claim that was not verified
+	maxUnidentified = limits.MaxUnidentified // bytes of the URI and of every other text of an unidentified client
+	maxClaim        = 256                    // bytes of a claim that was not verified
 )
 
-// unidentified limits the events of all unidentified clients together. It is safe for concurrent use.
-type unidentified struct {
-	limiter *rate.Limiter
-	flush   func() // writes the summary; nil if a later event of the log does
-
-	mu        sync.Mutex
-	first     *Event // of those that were only counted; nil for none
-	count     uint64
-	addresses []string
-	last      metav1.MicroTime
-	timer     *time.Timer
-}
-
-func newUnidentified(perSecond int, flush func()) *unidentified {
-	if perSecond <= 0 {
-		perSecond = DefaultUnidentifiedRate
-	}
-	return &unidentified{limiter: rate.NewLimiter(rate.Limit(perSecond), perSecond*unidentifiedBurst), flush: flush}
-}
-
-// allows shortens e and reports whether it may be written. Otherwise it counts e.
-func (u *unidentified) allows(e *Event, now time.Time) bool {
+// isSeparate shortens the event of an unidentified client, and reports whether it may be written. Otherwise a summary
+// will count it.
+func (l *Log) isSeparate(e *Event) bool {
 	shorten(e)
-	if u.limiter.AllowN(now, 1) {
-		return true
+	source := ""
+	if n := len(e.SourceIPs); n > 0 {
+		source = e.SourceIPs[n-1]
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.first == nil {
-		u.first = e
-		if u.flush != nil {
-			u.timer = time.AfterFunc(countEvery, u.flush)
-		}
-	}
-	u.count++
-	u.last = e.StageTimestamp
-	if n := len(e.SourceIPs); n > 0 && len(u.addresses) < maxIPs && !slices.Contains(u.addresses, e.SourceIPs[n-1]) {
-		u.addresses = append(u.addresses, e.SourceIPs[n-1])
-	}
-	return false
+	return l.unidentified.Allows(e, source, e.StageTimestamp.Time)
 }
 
-// summary returns one event for the counted events, and resets their count. The event is nil without any, or if the
-// first is younger than minAge.
-func (u *unidentified) summary(now time.Time, minAge time.Duration) (e *Event, count int) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.first == nil || now.Sub(u.first.StageTimestamp.Time) < minAge {
-		return nil, 0
+func (l *Log) writeSummary(minAge time.Duration) {
+	s := l.unidentified.Summary(l.now(), minAge)
+	if s == nil {
+		return
 	}
-	if u.timer != nil {
-		u.timer.Stop()
-	}
-	summary := *u.first
-	e, count = &summary, int(min(u.count, math.MaxInt))
-	e.AuditID, e.SourceIPs, e.StageTimestamp = uuid.NewString(), u.addresses, u.last
-	e.Annotations[CountAnnotation] = strconv.FormatUint(u.count, 10)
+	e := *s.First
+	e.AuditID, e.SourceIPs, e.StageTimestamp = uuid.NewString(), s.Sources, metav1.NewMicroTime(s.Last)
+	e.Annotations[CountAnnotation] = strconv.Itoa(s.Count)
 	for _, ofOne := range []string{DurationAnnotation, SentAnnotation, ReceivedAnnotation} {
 		delete(e.Annotations, ofOne)
 	}
-	u.first, u.count, u.addresses, u.timer = nil, 0, nil, nil
-	return e, count
+	l.put(&e, s.Count, false)
 }
 
 func shorten(e *Event) {

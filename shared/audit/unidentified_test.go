@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -41,7 +42,7 @@ func TestUnidentifiedEventsAreCounted(t *testing.T) {
 		for range 1000 {
 			l.Begin(request("/")).Completed(401, noCredential)
 		}
-		time.Sleep(countEvery)
+		time.Sleep(limits.CombineEvery)
 		synctest.Wait()
 		got := events(t, b.Bytes())
 		if written, stand := sum(t, b.Bytes()); written != 121 || stand != 1000 {
@@ -98,7 +99,7 @@ func TestUnidentifiedEventsAreCountedWithoutQueue(t *testing.T) {
 		for range 1000 {
 			l.Begin(request("/")).Completed(401, noCredential)
 		}
-		time.Sleep(countEvery)
+		time.Sleep(limits.CombineEvery)
 		if written, stand := sum(t, b.Bytes()); written != 60 || stand != 60 {
 			t.Fatalf("%d events stand for %d", written, stand)
 		}

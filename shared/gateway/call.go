@@ -47,6 +47,12 @@ func (c *call) end() {
 	}
 }
 
+// isIdentified reports whether a caller was identified, by the gateway or by a member's response with the status code.
+func (c *call) isIdentified(code int) bool {
+	isByMember := c.bearer != "" && (c.err == nil || c.err.Code() != code)
+	return c.user != nil || isByMember && code != http.StatusUnauthorized
+}
+
 func (c *call) setRequest(req route.Request) {
 	c.request = req
 	c.audit.Target(req.Route.Cluster, req.Resource)

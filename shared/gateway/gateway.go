@@ -70,8 +70,11 @@ type Config struct {
 	// It does not apply in functions, or to members with a credential plugin.
 	DiscoveryTimeout time.Duration
 	// Log receives one event for each request, and another for a panic. nil means slog.Default().
-	Log   *slog.Logger
-	Audit *audit.Log
+	Log *slog.Logger
+	// UnidentifiedRate is the number of separate events per second in Log for unidentified callers, as that of
+	// audit.Config. 0 means limits.DefaultUnidentifiedRate.
+	UnidentifiedRate int
+	Audit            *audit.Log
 	// Caches return the statistics of caches by name.
 	Caches []func() map[string]cache.Stats
 	// MetricsNamespace is the namespace of the CloudWatch metrics in a function's log. "" means no metrics.
@@ -85,6 +88,8 @@ type Gateway struct {
 	discovery   *discovery
 	prefetched  atomic.Bool // see authorizedMember
 	reported    metricCounts
+
+	unidentified *limits.Combiner[logEvent]
 }
 
 // New returns a Gateway. It panics if Origins are malformed.
@@ -100,14 +105,22 @@ func New(cfg Config) *Gateway {
 	}
 	cfg.Recheck = cmp.Or(cfg.Recheck, defaultRecheck)
 	cfg.ClientTimeout = cmp.Or(cfg.ClientTimeout, defaultClientTimeout)
-	return &Gateway{
+	g := &Gateway{
 		cfg: cfg, crossOrigin: cfg.Origins.protection(),
 		discovery: newDiscovery(cmp.Or(cfg.DiscoveryTimeout, defaultDiscoveryTimeout)),
 	}
+	flush := func() { g.logSummary(0) }
+	if cfg.Function != nil {
+		flush = nil // the process may be frozen after a response
+	}
+	g.unidentified = limits.NewCombiner[logEvent](cfg.UnidentifiedRate, flush)
+	return g
 }
 
-// Close delivers the queued audit events, until ctx ends, and closes the audit log. No request may follow.
+// Close delivers the queued audit events, until ctx ends, and closes the audit log. It also logs the requests that were
+// only counted. No request may follow.
 func (g *Gateway) Close(ctx context.Context) error {
+	g.logSummary(0)
 	if g.cfg.Audit == nil {
 		return nil
 	}

@@ -2,11 +2,13 @@ package gateway
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -26,15 +28,7 @@ func (g *Gateway) finish(w *recorder, r *http.Request, c *call) {
 	} else {
 		c.audit.Completed(w.code, c.err)
 	}
-	failure, level := failureAttrs(c, panicked != nil)
-	if g.cfg.Function != nil {
-		metrics, least := g.metricAttrs(g.staleReads() - c.staleReads)
-		failure, level = append(metrics, failure...), max(level, least)
-	}
-	if g.cfg.Log.Enabled(r.Context(), level) {
-		attrs := append(targetAttrs(w, r, c), callerAttrs(c)...)
-		g.cfg.Log.LogAttrs(r.Context(), level, "request", append(attrs, failure...)...)
-	}
+	g.logRequest(r, w, c, panicked != nil)
 	if panicked != nil {
 		panic(panicked)
 	}
@@ -45,7 +39,8 @@ func (g *Gateway) failPanic(w *recorder, r *http.Request, c *call, panicked any)
 	c.err = &status.Error{
 		Reason: status.Internal, Message: "the gateway failed to handle the call; its log has the cause",
 	}
-	g.cfg.Log.Error("panic", "path", c.request.Route.Path, "panic", panicked, "stack", string(debug.Stack()))
+	path := limits.Cut(c.request.Route.Path, maxLogged)
+	g.cfg.Log.Error("panic", "path", path, "panic", panicked, "stack", string(debug.Stack()))
 	if w.code != 0 {
 		return http.ErrAbortHandler
 	}
@@ -53,13 +48,55 @@ func (g *Gateway) failPanic(w *recorder, r *http.Request, c *call, panicked any)
 	return nil
 }
 
-func targetAttrs(w *recorder, r *http.Request, c *call) []slog.Attr {
+// logRequest logs one event for the request. Beyond a rate, unidentified callers have one event for many requests.
+func (g *Gateway) logRequest(r *http.Request, w *recorder, c *call, isAborted bool) {
+	g.logSummary(limits.CombineEvery)
+	isIdentified := c.isIdentified(w.code)
+	failure, level := failureAttrs(c, isIdentified, isAborted)
+	if !isIdentified && g.cfg.Log.Enabled(r.Context(), level) {
+		combined := logEvent{level, append(targetAttrs(r, w, c), failure...)}
+		if !g.unidentified.Allows(combined, limits.SourceFrom(r.Context()).String(), time.Now()) {
+			return
+		}
+	}
+	if g.cfg.Function != nil {
+		metrics, least := g.metricAttrs(g.staleReads() - c.staleReads)
+		failure, level = append(metrics, failure...), max(level, least)
+	}
+	if g.cfg.Log.Enabled(r.Context(), level) {
+		attrs := append(targetAttrs(r, w, c),
+			slog.Int64("bytes", w.sent.Load()), slog.Duration("duration", time.Since(c.started)))
+		attrs = append(append(attrs, callerAttrs(c)...), failure...)
+		g.cfg.Log.LogAttrs(r.Context(), level, "request", attrs...)
+	}
+}
+
+// logEvent is the event of a request of an unidentified caller.
+type logEvent struct {
+	level slog.Level
+	attrs []slog.Attr
+}
+
+// logSummary logs the event of those requests that have none of their own. It has the attributes of the first.
+func (g *Gateway) logSummary(minAge time.Duration) {
+	s := g.unidentified.Summary(time.Now(), minAge)
+	if s == nil {
+		return
+	}
+	attrs := append(s.First.attrs, slog.Int("requests", s.Count), slog.Any("sources", s.Sources))
+	g.cfg.Log.LogAttrs(context.Background(), s.First.level, "request", attrs...)
+}
+
+// maxLogged is the maximum number of bytes of each part of the URL in the log. Names in Kubernetes are shorter.
+const maxLogged = limits.MaxUnidentified
+
+func targetAttrs(r *http.Request, w *recorder, c *call) []slog.Attr {
 	res := c.request.Resource
+	text := func(key, value string) slog.Attr { return slog.String(key, limits.Cut(value, maxLogged)) }
 	return []slog.Attr{
-		slog.String("method", r.Method), slog.String("cluster", cmp.Or(c.request.Route.Cluster, c.reachedClusters)),
-		slog.String("verb", res.Verb), slog.String("resource", resourceName(res)),
-		slog.String("namespace", res.Namespace), slog.String("name", res.Name),
-		slog.Int("code", w.code), slog.Int64("bytes", w.sent.Load()), slog.Duration("duration", time.Since(c.started)),
+		text("method", r.Method), slog.String("cluster", cmp.Or(c.request.Route.Cluster, c.reachedClusters)),
+		text("verb", res.Verb), text("resource", resourceName(res)),
+		text("namespace", res.Namespace), text("name", res.Name), slog.Int("code", w.code),
 	}
 }
 
@@ -75,12 +112,16 @@ func callerAttrs(c *call) []slog.Attr {
 }
 
 // failureAttrs also returns the least level of the event.
-func failureAttrs(c *call, isAborted bool) (attrs []slog.Attr, least slog.Level) {
+func failureAttrs(c *call, isIdentified, isAborted bool) (attrs []slog.Attr, least slog.Level) {
 	least = slog.LevelInfo
+	text := slog.String
+	if !isIdentified {
+		text = func(key, value string) slog.Attr { return slog.String(key, limits.Cut(value, limits.MaxUnidentified)) }
+	}
 	if c.err != nil {
-		attrs = append(attrs, slog.String("reason", string(c.err.Reason)), slog.String("error", c.err.Message))
+		attrs = append(attrs, slog.String("reason", string(c.err.Reason)), text("error", c.err.Message))
 		if c.err.Err != nil && c.err.Code() >= http.StatusInternalServerError {
-			attrs = append(attrs, slog.String("cause", c.err.Err.Error()))
+			attrs = append(attrs, text("cause", c.err.Err.Error()))
 			least = slog.LevelWarn
 		}
 	}

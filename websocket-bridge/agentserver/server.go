@@ -35,6 +35,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/route"
@@ -67,6 +68,8 @@ type Agents struct {
 	reuses   prometheus.Counter
 	audit    atomic.Pointer[audit.Log]
 
+	refused *limits.Combiner[refusal] // those that are logged
+
 	carried  atomic.Int64 // requests and connections at the tunnel port
 	renewing atomic.Bool  // agents are being asked for newer credentials
 
@@ -94,6 +97,7 @@ func New(cfg Config) *Agents {
 		hops:     &tunnel.Dialer{Verifier: cfg.Verifier},
 		registry: &registry{max: cfg.Max, byCluster: map[string][]*session{}},
 	}
+	a.refused = limits.NewCombiner[refusal](0, func() { a.logRefusals(0) })
 	a.connects = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "clusterpass_tunnel_connects_total",
 		Help: "Requested connections to private clusters, by result."}, []string{"result"})
 	a.reuses = prometheus.NewCounter(prometheus.CounterOpts{Name: ReusesMetric,
@@ -182,6 +186,7 @@ func (a *Agents) Close() {
 	a.stop()
 	a.registry.close()
 	a.wg.Wait()
+	a.logRefusals(0)
 }
 
 func (a *Agents) announcement() Announcement {
@@ -228,8 +233,7 @@ func (a *Agents) serveAgent(w http.ResponseWriter, r *http.Request) bool {
 		err = a.serve(w, r, cluster, tail)
 	}
 	if err != nil {
-		e := status.Write(w, err)
-		a.cfg.Log.Info("an agent is refused", "cluster", cluster, "reason", string(e.Reason), "error", e.Message)
+		a.logRefusal(r, cluster, status.Write(w, err))
 	}
 	return true
 }
