@@ -16,6 +16,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -351,7 +352,7 @@ func writeHead(w http.ResponseWriter, resp *http.Response, c *Call) error {
 		}
 		header["Location"] = []string{location}
 	}
-	copyHeader(w.Header(), header)
+	addHeader(w.Header(), header)
 	w.WriteHeader(resp.StatusCode)
 	return nil
 }
@@ -359,9 +360,16 @@ func writeHead(w http.ResponseWriter, resp *http.Response, c *Call) error {
 // stallTimeout is how long a member may send nothing of an ordinary response.
 const stallTimeout = time.Minute
 
-func copyHeader(dst, src http.Header) {
-	for k, v := range src {
-		dst[k] = v
+// addHeader adds a member's header to own, which the gateway has set. The gateway's values stay, and get the member's
+// warnings beside them.
+func addHeader(own, member http.Header) {
+	for k, v := range member {
+		switch set, ok := own[k]; {
+		case !ok:
+			own[k] = v
+		case k == "Warning":
+			own[k] = slices.Concat(set, v)
+		}
 	}
 }
 

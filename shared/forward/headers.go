@@ -94,16 +94,15 @@ func withoutBearer(lines []string) []string {
 	return []string{strings.Join(kept, ", ")}
 }
 
-// droppedResponseHeaders concern the gateway's origin, which all members share, the client's credentials there, or
-// headers that the gateway sets itself.
+// droppedResponseHeaders concern the gateway's origin, which all members share, or the client's credentials there.
+// addHeader drops those that the gateway sets itself.
 var droppedResponseHeaders = map[string]bool{
 	"Set-Cookie": true, "Alt-Svc": true, "Clear-Site-Data": true, "Strict-Transport-Security": true,
 	"Public-Key-Pins": true, "Refresh": true, "Service-Worker-Allowed": true,
 	"Access-Control-Allow-Origin": true, "Access-Control-Allow-Credentials": true,
 	"Www-Authenticate": true, "Proxy-Authenticate": true,
 	"Report-To": true, "Nel": true, "Reporting-Endpoints": true,
-	"Content-Security-Policy": true, "Content-Security-Policy-Report-Only": true,
-	"X-Content-Type-Options": true, "Cross-Origin-Resource-Policy": true,
+	"Content-Security-Policy-Report-Only": true,
 }
 
 func responseHeader(h http.Header) http.Header {

@@ -100,6 +100,36 @@ func frontProxy(t *testing.T) (configure func(*gateway.Config), certificate tls.
 	}, certificate
 }
 
+// A hostile member could point the reader of a response to the event of another request.
+func TestMemberCannotReplaceAuditID(t *testing.T) {
+	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(audit.IDHeader, "others")
+		if r.Header.Get("Upgrade") == "" {
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"+
+			"Audit-Id: others\r\n\r\n")
+		_ = conn.Close()
+	})
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
+	for path, events := range map[string]int{"/clusters/m/api/v1/pods": 1, "/clusters/m/api/v1/pods?watch=1": 2} {
+		_, resp := h.DoText("GET", path, nil, "")
+		if got, want := resp.Header.Get(audit.IDHeader), h.Audit.Events(t, events)[0].AuditID; got != want {
+			t.Errorf("%s: the response has the id %q, the event %q", path, got, want)
+		}
+	}
+	_, _, resp := h.dialUpgrade("/clusters/m/api/v1/x", "")
+	if got, want := resp.Header.Get(audit.IDHeader), h.Audit.Events(t, 1)[0].AuditID; got != want {
+		t.Errorf("an upgrade: the response has the id %q, the event %q", got, want)
+	}
+}
+
 // A client could reuse the ID of another event. A configured front proxy may choose the ID.
 func TestAuditIDIsTheGateways(t *testing.T) {
 	m := clustertest.NewMember(t, ok)

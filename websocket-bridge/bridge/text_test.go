@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gorilla/websocket"
+	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
@@ -27,6 +29,26 @@ func texts(conn *websocket.Conn) (messages []string, end *websocket.CloseError) 
 			return messages, &websocket.CloseError{Code: -1, Text: fmt.Sprint(kind, err)}
 		}
 		messages = append(messages, string(message))
+	}
+}
+
+// TestWebSocketsHaveTheGatewaysHeaders: the response that opens a websocket must have the id of the audit event, as any
+// other. The header of the sandbox stands for the id here, because this gateway has no audit log.
+func TestWebSocketsHaveTheGatewaysHeaders(t *testing.T) {
+	var asked atomic.Int64
+	hs := serve(t, Limits{}, Drain{}, stays)
+	hs.addMember("spdy", spdyMember(&asked, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
+		<-conn.CloseChan()
+	}))
+	const exec = "/clusters/spdy/api/v1/namespaces/a/pods/p/exec?command=sh&stdout=1"
+	for _, tt := range []struct{ path, protocol string }{
+		{exec, "v5.channel.k8s.io"}, {exec, text.Protocol}, {watchPath, text.Protocol},
+		{"/clusters/m/api/v1/namespaces/a/pods/p/exec?command=sh&stdout=1", "v5.channel.k8s.io"},
+	} {
+		_, resp, err := hs.dial("alice", tt.path, nil, tt.protocol)
+		if resp == nil || resp.Header.Get("Content-Security-Policy") != "sandbox" {
+			t.Errorf("%s by %s: %+v, %v", tt.path, tt.protocol, resp, err)
+		}
 	}
 }
 

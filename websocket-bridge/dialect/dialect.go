@@ -177,7 +177,7 @@ func (s *session) bySPDY() (done bool, err error) {
 	if s.protocol != "" {
 		upgrader.Subprotocols = []string{s.protocol}
 	}
-	client, err := upgrader.Upgrade(s.ws, s.r, nil)
+	client, err := upgrader.Upgrade(s.ws, s.r, s.ws.Header())
 	if err != nil {
 		return true, badHandshake(err)
 	}

@@ -66,7 +66,7 @@ func accept(ws http.ResponseWriter, r *http.Request, maxMessage int64, protocol 
 	if protocol != "" {
 		u.Subprotocols = []string{protocol}
 	}
-	conn, err := u.Upgrade(ws, r, nil)
+	conn, err := u.Upgrade(ws, r, ws.Header())
 	if err != nil {
 		return nil, status.New(status.BadRequest, "", "the websocket handshake cannot be understood: %w", err)
 	}
