@@ -17,6 +17,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/hub"
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 const (
@@ -186,6 +187,7 @@ func (g *storeGuard) readKeys(ctx context.Context, authorization string, send se
 	if err != nil {
 		return nil, err
 	}
+	req.Header.Set("User-Agent", version.UserAgent())
 	if authorization != "" {
 		req.Header.Set("Authorization", authorization)
 	}

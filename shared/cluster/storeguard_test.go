@@ -22,6 +22,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/hub"
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 const hubKeys = `{"keys":[{"kty":"RSA","n":"hub","e":"AQAB"}]}`
@@ -167,7 +168,8 @@ func TestStoreGuard(t *testing.T) {
 			for _, r := range requests.all() {
 				if strings.HasSuffix(r.URL.Path, hub.KeysPath) {
 					checks++
-					if r.Header.Get("Authorization") != "Bearer member" || r.Header.Get("Impersonate-User") != "" {
+					if r.Header.Get("Authorization") != "Bearer member" || r.Header.Get("Impersonate-User") != "" ||
+						r.UserAgent() != version.UserAgent() {
 						t.Errorf("headers of the check are %v", r.Header)
 					}
 				} else if tt.want != "" && strings.HasSuffix(r.URL.Path, pathOfStore) {

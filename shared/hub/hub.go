@@ -208,7 +208,7 @@ func (c *Client) send(ctx context.Context, r Request) (io.ReadCloser, error) {
 		return nil, err
 	}
 	req.Header.Set("Accept", cmp.Or(r.Accept, "application/json"))
-	req.Header.Set("User-Agent", "clusterpass/"+version.Get().Version)
+	req.Header.Set("User-Agent", version.UserAgent())
 	if body != nil {
 		req.Header.Set("Content-Type", cmp.Or(r.ContentType, "application/json"))
 	}

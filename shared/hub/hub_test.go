@@ -14,6 +14,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 // roundTripper answers in the fake time of synctest, in which no real connection can be.
@@ -51,6 +53,18 @@ func TestStreamOfSilentServer(t *testing.T) {
 			t.Errorf("of a caller that is gone: %v", err)
 		}
 	})
+}
+
+// TestUserAgent: an administrator of the hub must find the requests of a version of the gateway in the audit log.
+func TestUserAgent(t *testing.T) {
+	var got string
+	c := clientOf(func(r *http.Request) (*http.Response, error) {
+		got = r.UserAgent()
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	})
+	if err := c.Do(t.Context(), Request{Method: http.MethodGet, Path: "x"}, nil); err != nil || got != version.UserAgent() {
+		t.Errorf("%v, the User-Agent is %q", err, got)
+	}
 }
 
 // TestRetryAfter: a hub that is overloaded chooses when a request is repeated.
