@@ -36,6 +36,7 @@ const (
 	maxAgent = 1 << 10
 	maxIPs   = 16
 	maxText  = 2 << 10
+	maxUser  = 16 << 10 // bytes of a user's texts
 )
 
 // Request records one request. Its methods are not safe for concurrent use. The methods of a nil Request do nothing.
@@ -48,8 +49,8 @@ type Request struct {
 	sent      int64
 	received  int64
 	started   bool
-	reserved  bool // Admit accepted it, so its events are queued even if the queue is full
-	refused   bool // Admit refused it, so it has no events
+	reserved  bool // FailClosed is set and not overridden, so its events are queued even if the queue is full
+	refused   bool // Admit or AdmitCaller refused it, so it has no events
 }
 
 // Begin returns the record of r, which arrived now. It does not write an event. A nil Log returns a nil Request.
@@ -58,12 +59,14 @@ func (l *Log) Begin(r *http.Request) *Request {
 		return nil
 	}
 	now := l.now()
-	return &Request{log: l, began: now, offeredID: validID(r.Header.Get(IDHeader)), event: Event{
+	q := &Request{log: l, began: now, offeredID: validID(r.Header.Get(IDHeader)), reserved: l.cfg.FailClosed}
+	q.event = Event{
 		Kind: "Event", APIVersion: "audit.k8s.io/v1", Level: "Metadata", AuditID: uuid.NewString(),
 		RequestURI: cut(uri(r), maxURI), Verb: strings.ToLower(cut(r.Method, maxID)), SourceIPs: Sources(r),
 		UserAgent: cut(r.UserAgent(), maxAgent), RequestReceivedTimestamp: metav1.NewMicroTime(now),
 		Annotations: map[string]string{},
-	}}
+	}
+	return q
 }
 
 // ID returns the event's id, which only User changes. It is "" for a nil Request.
@@ -74,13 +77,26 @@ func (q *Request) ID() string {
 	return q.event.AuditID
 }
 
-// Admit reserves slots in the queue for the request's events, if Config.FailClosed is set. If the queue is full, it
-// returns a *status.Error with reason AuditUnavailable. The caller must then refuse the request, which has no events.
+// Admit returns a *status.Error with reason AuditUnavailable if Config.FailClosed is set and the queue is full. The
+// request must then be refused, and has no events.
 func (q *Request) Admit(ctx context.Context) error {
 	if q == nil {
 		return nil
 	}
-	reserved, err := q.log.admit(ctx)
+	return q.admit(ctx, "")
+}
+
+// AdmitCaller returns the same error as Admit if the caller's own events occupy a quarter of the queue. Call it after
+// Admit, and after User or Unverified.
+func (q *Request) AdmitCaller(ctx context.Context) error {
+	if q == nil || !q.reserved {
+		return nil
+	}
+	return q.admit(ctx, q.event.caller())
+}
+
+func (q *Request) admit(ctx context.Context, caller string) error {
+	reserved, err := q.log.admit(ctx, caller)
 	q.reserved, q.refused = reserved, err != nil
 	return err
 }
@@ -91,7 +107,7 @@ func (q *Request) User(u User, method string) {
 	if q == nil {
 		return
 	}
-	q.event.User, q.method = u, method
+	q.event.User, q.method = cutUser(u), method
 	q.annotate(MethodAnnotation, method)
 	if method == methodFrontProxy && q.offeredID != "" {
 		q.event.AuditID = q.offeredID
@@ -113,6 +129,7 @@ func (q *Request) Unverified(t Token) {
 // As records the user that the caller impersonates.
 func (q *Request) As(u User) {
 	if q != nil {
+		u = cutUser(u)
 		q.event.ImpersonatedUser = &u
 	}
 }

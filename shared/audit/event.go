@@ -32,6 +32,8 @@ const (
 	UnrecordedAnnotation = "clusterpass.io/unrecorded"
 	// CountAnnotation is the number of events that a summary of unidentified clients represents.
 	CountAnnotation = "clusterpass.io/count"
+	// ShortenedAnnotation is true if the sink rejected the event with its whole texts.
+	ShortenedAnnotation = "clusterpass.io/shortened"
 	// The annotations of a token that only the member can verify. All but the hash were chosen by the token's author.
 	TokenHashAnnotation    = "clusterpass.io/unverified-token-sha256"
 	TokenIssuerAnnotation  = "clusterpass.io/unverified-token-issuer"

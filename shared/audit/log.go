@@ -1,12 +1,11 @@
 package audit
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,10 +27,12 @@ type Config struct {
 	To io.Writer
 	// Sink gets batches of events; nil for none. If it is an io.Closer, Close closes it.
 	Sink Sink
-	// Queue limits the waiting events for each of To and Sink, besides 32 MiB. Admitted requests may exceed it. With 0, a
-	// method that writes an event blocks until delivery, as processes need that can be frozen after a response.
+	// Queue limits the waiting events for each of To and Sink, besides 32 MiB. With FailClosed, requests in flight may
+	// exceed it. With 0, a method that writes an event blocks until delivery, as processes need that can be frozen after a
+	// response.
 	Queue int
-	// FailClosed makes Request.Admit refuse requests while the queue is full. Otherwise events are lost and counted.
+	// FailClosed makes Request.Admit refuse requests while the queue is full, and Request.AdmitCaller those of a caller
+	// with a quarter of it. Otherwise events are lost and counted.
 	FailClosed bool
 	// Override reports whether an operator suspends FailClosed. It is called every three seconds at most. nil means never.
 	Override func(ctx context.Context) (bool, error)
@@ -113,7 +114,7 @@ func (l *Log) Stats() Stats {
 // Close delivers the waiting events and closes To and Sink. If ctx ends first, it returns an error and leaves open
 // those that have not received all events.
 func (l *Log) Close(ctx context.Context) error {
-	l.writeSummary(0)
+	l.putSummary(0)
 	errs := make([]error, len(l.spools))
 	var wg sync.WaitGroup
 	for i, s := range l.spools {
@@ -125,14 +126,15 @@ func (l *Log) Close(ctx context.Context) error {
 
 func (l *Log) now() time.Time { return l.cfg.Now() }
 
-// reserved means that the request's events are queued even if the queue is full.
-func (l *Log) admit(ctx context.Context) (reserved bool, err error) {
+// admit also refuses a caller with a share of the queue, unless caller is "". reserved means that the request's events
+// are queued even if the queue is full.
+func (l *Log) admit(ctx context.Context, caller string) (reserved bool, err error) {
 	if !l.cfg.FailClosed {
 		return false, nil
 	}
 	var retry time.Duration
 	for _, s := range l.spools {
-		retry = max(retry, s.fullFor(ctx))
+		retry = max(retry, s.fullFor(ctx, caller))
 	}
 	if retry == 0 {
 		return true, nil
@@ -144,9 +146,13 @@ func (l *Log) admit(ctx context.Context) (reserved bool, err error) {
 	}
 	n := l.refused.Add(1)
 	l.complain(complainRefused, "reason", string(status.AuditUnavailable), "count", n)
+	why := "its audit event could not be recorded"
+	if caller != "" {
+		why = "too many of your audit events wait for their delivery"
+	}
 	return false, &status.Error{
 		Reason: status.AuditUnavailable, RetryAfter: retry,
-		Message: "the call is refused: its audit event could not be recorded; try again later, or ask the gateway's operator",
+		Message: "the call is refused: " + why + "; try again later, or ask the gateway's operator",
 	}
 }
 
@@ -178,16 +184,22 @@ func (l *Log) write(e *Event, isIdentified, reserved bool) {
 	l.put(e, 1, reserved)
 }
 
+func (l *Log) hasSpace() bool {
+	return !slices.ContainsFunc(l.spools, func(s *spool) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.isFull()
+	})
+}
+
 func (l *Log) put(e *Event, count int, reserved bool) {
-	var line bytes.Buffer
-	enc := json.NewEncoder(&line)
-	enc.SetEscapeHTML(false) // each & of a URL would become six bytes
-	if err := enc.Encode(e); err != nil {
+	line, err := encode(e)
+	if err != nil {
 		l.lose(count, err)
 		return
 	}
 	for _, s := range l.spools {
-		s.put(entry{line.Bytes(), count}, reserved)
+		s.put(entry{line, count, e.caller()}, reserved)
 	}
 }
 

@@ -27,11 +27,20 @@ const (
 
 var errClosed = errors.New("the audit log is closed")
 
-// entry is an event as a line of JSON, and the number of requests' events that it represents.
+// entry is an event as a line of JSON, the number of requests' events that it represents, and the caller.
 type entry struct {
-	line  []byte
-	count int
+	line   []byte
+	count  int
+	caller string
 }
+
+// usage is a part of a queue.
+type usage struct{ events, bytes int }
+
+func (u usage) plus(events, bytes int) usage { return usage{u.events + events, u.bytes + bytes} }
+
+// One caller's events may use a queue's size divided by callerShare.
+const callerShare = 4
 
 // spool stores events until its sink has accepted them. With a queue, one goroutine delivers them. Without one, each
 // request delivers its own event. A spool is safe for concurrent use.
@@ -53,9 +62,10 @@ type spool struct {
 	mu      sync.Mutex
 	events  []entry // oldest first
 	bytes   int
-	freed   chan struct{} // closed and replaced when events leave
-	lastErr error         // the error of the last delivery; nil if it succeeded
-	pause   time.Duration // after the last delivery
+	callers map[string]usage // of identified callers with events in the queue
+	freed   chan struct{}    // closed and replaced when events leave
+	lastErr error            // the error of the last delivery; nil if it succeeded
+	pause   time.Duration    // after the last delivery
 	nextTry time.Time
 	closed  bool
 }
@@ -64,6 +74,7 @@ func newSpool(l *Log, sink Sink) *spool {
 	s := &spool{
 		log: l, sink: sink, limit: max(l.cfg.Queue, 1), isDirect: l.cfg.Queue <= 0, failClosed: l.cfg.FailClosed,
 		wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}), freed: make(chan struct{}),
+		callers: map[string]usage{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	if s.isDirect {
@@ -136,7 +147,7 @@ func (s *spool) enqueue(e entry, reserved bool) (freed <-chan struct{}, err erro
 		return s.freed, err
 	}
 	s.events = append(s.events, e)
-	s.bytes += len(e.line)
+	s.count(e, 1)
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -144,16 +155,36 @@ func (s *spool) enqueue(e entry, reserved bool) (freed <-chan struct{}, err erro
 	return nil, nil
 }
 
+// count adds an entry to the sizes of the queue, or removes it with a sign of -1. s.mu must be locked.
+func (s *spool) count(e entry, sign int) {
+	s.bytes += sign * len(e.line)
+	if e.caller == "" {
+		return
+	}
+	if u := s.callers[e.caller].plus(sign, sign*len(e.line)); u.events > 0 {
+		s.callers[e.caller] = u
+	} else {
+		delete(s.callers, e.caller)
+	}
+}
+
+// isFull reports whether the queue is full. s.mu must be locked.
 func (s *spool) isFull() bool { return len(s.events) >= s.limit || s.bytes >= maxQueueBytes }
 
-// fullFor returns 0 if a new request's events can be queued, and otherwise the pause before a retry.
-func (s *spool) fullFor(ctx context.Context) time.Duration {
-	if s.isDirect {
+func (s *spool) isShareUsed(caller string) bool {
+	u := s.callers[caller]
+	return u.events >= max(1, s.limit/callerShare) || u.bytes >= maxQueueBytes/callerShare
+}
+
+// fullFor returns 0 if a new request's events can be queued, and otherwise the pause before a retry. With a caller, it
+// considers only the caller's share of the queue.
+func (s *spool) fullFor(ctx context.Context, caller string) time.Duration {
+	if caller == "" && s.isDirect {
 		s.redeliver(ctx)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.isFull() {
+	if caller == "" && !s.isFull() || caller != "" && !s.isShareUsed(caller) {
 		return 0
 	}
 	return max(time.Until(s.nextTry), time.Second)
@@ -214,7 +245,7 @@ func (s *spool) batch() []entry {
 	return slices.Clone(s.events)
 }
 
-// deliver returns how many first events are done. It halves a rejected batch until it finds the event, which is lost.
+// deliver returns how many first events are done. It halves a rejected batch until it finds the event.
 func (s *spool) deliver(ctx context.Context, batch []entry) (int, error) {
 	lines := make([][]byte, len(batch))
 	for i, e := range batch {
@@ -227,8 +258,7 @@ func (s *spool) deliver(ctx context.Context, batch []entry) (int, error) {
 	case !errors.Is(err, ErrRejected):
 		return n, err
 	case len(batch) == 1:
-		s.log.lose(batch[0].count, err)
-		return 1, nil
+		return s.deliverShort(ctx, batch[0], err)
 	}
 	half := len(batch) / 2
 	if n, err = s.deliver(ctx, batch[:half]); err != nil {
@@ -238,11 +268,28 @@ func (s *spool) deliver(ctx context.Context, batch []entry) (int, error) {
 	return n + rest, err
 }
 
+// deliverShort delivers a rejected event with short texts, so that a client cannot choose texts that prevent its event.
+// If the sink rejects that, too, the event is lost.
+func (s *spool) deliverShort(ctx context.Context, e entry, rejected error) (int, error) {
+	line, err := shortLine(e.line)
+	if err != nil {
+		s.log.lose(e.count, rejected)
+		return 1, nil
+	}
+	switch n, err := s.sink.Deliver(ctx, [][]byte{line}); {
+	case errors.Is(err, ErrRejected):
+		s.log.lose(e.count, err)
+		return 1, nil
+	default:
+		return n, err
+	}
+}
+
 func (s *spool) finishDelivery(n int, err error) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.events[:n] {
-		s.bytes -= len(e.line)
+		s.count(e, -1)
 	}
 	s.events = slices.Delete(s.events, 0, n)
 	if n > 0 {

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
@@ -297,6 +298,80 @@ func TestOverrideLetsCallsGoOn(t *testing.T) {
 	})
 }
 
+// TestOneCallerLeavesSpaceForOthers: with FailClosed, one caller with few rights must not stop everyone's requests by
+// events that wait.
+func TestOneCallerLeavesSpaceForOthers(t *testing.T) {
+	for name, uri := range map[string]string{"many events": "/", "large events": "/" + strings.Repeat("x", maxURI)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &faulty{err: errors.New("disk full")}
+				l := New(Config{To: f, Queue: 4096, FailClosed: true, Log: quiet})
+				by := func(user string) error {
+					q := l.Begin(request(uri))
+					if err := q.Admit(t.Context()); err != nil {
+						return err
+					}
+					q.User(User{Username: user}, "x509")
+					err := q.AdmitCaller(t.Context())
+					q.Completed(200, nil)
+					return err
+				}
+				accepted := 0
+				for range 4096 {
+					if by("greedy") == nil {
+						accepted++
+					}
+				}
+				wantRefused(t, by("greedy"))
+				if s := l.Stats(); accepted == 0 || accepted > 1024 || s.Waiting != accepted || s.Lost != 0 {
+					t.Errorf("%d requests of one caller are accepted, %+v", accepted, s)
+				}
+				for n := range 100 {
+					if err := by(fmt.Sprintf("user-%d", n)); err != nil {
+						t.Fatalf("another caller: %v", err)
+					}
+				}
+				f.fail(nil)
+				time.Sleep(lastPause)
+				synctest.Wait()
+				if err := by("greedy"); err != nil {
+					t.Errorf("after the outage: %v", err)
+				}
+				if err := l.Close(t.Context()); err != nil || f.written(t) != accepted+101 {
+					t.Errorf("%v, %d events are written", err, f.written(t))
+				}
+			})
+		})
+	}
+}
+
+// TestUnidentifiedEventsSurviveAnOutage: with FailClosed, an attacker without a credential must not vanish from the log
+// during an outage, nor let the memory grow.
+func TestUnidentifiedEventsSurviveAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{err: errors.New("disk full")}
+		l := New(Config{To: f, Queue: 3, FailClosed: true, Log: quiet})
+		for range 100 { // more than the rate allows
+			l.Begin(request("/")).Completed(401, noCredential)
+		}
+		for range 10 {
+			time.Sleep(limits.CombineEvery)
+			l.Begin(request("/healthz")).Completed(200, nil) // is never refused
+		}
+		if s := l.Stats(); s.Waiting != 3 || s.Lost != 0 {
+			t.Errorf("during the outage: %+v", s)
+		}
+		f.fail(nil)
+		time.Sleep(lastPause + limits.CombineEvery)
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if written, stand := sum(t, f.got.Bytes()); written != 4 || stand != 110 || l.Stats().Lost != 0 {
+			t.Errorf("%d events stand for %d, %+v", written, stand, l.Stats())
+		}
+	})
+}
+
 type picky struct {
 	rejects string
 	got     [][]byte
@@ -319,12 +394,72 @@ func TestRejectedEventIsLostAlone(t *testing.T) {
 	var lines [][]byte
 	for n := range 100 {
 		line := fmt.Appendf(nil, "/%d\n", n)
-		batch, lines = append(batch, entry{line, 1}), append(lines, line)
+		batch, lines = append(batch, entry{line: line, count: 1}), append(lines, line)
 	}
 	n, err := s.deliver(t.Context(), batch)
 	want := slices.Delete(slices.Clone(lines), 17, 18)
 	if n != 100 || err != nil || l.Stats().Lost != 1 || !slices.EqualFunc(p.got, want, bytes.Equal) {
 		t.Errorf("%d events need no other delivery, %v, %d lost, got %q", n, err, l.Stats().Lost, p.got)
+	}
+}
+
+// TestRejectedEventIsSentShort: a caller must not be able to prevent its event by texts that a webhook rejects.
+func TestRejectedEventIsSentShort(t *testing.T) {
+	long := strings.Repeat("x", 100<<10)
+	for name, tt := range map[string]struct{ rejects, text string }{
+		"size":       {strings.Repeat("x", 300), long},
+		"characters": {`\u0000`, "\x00"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &picky{rejects: tt.rejects}
+			l := New(Config{Sink: p, Log: quiet})
+			r := request("/")
+			r.RequestURI = "/" + tt.text
+			r.Header.Set("User-Agent", tt.text)
+			q := l.Begin(r)
+			q.User(User{Username: "ann", Groups: slices.Repeat([]string{"dev", tt.text}, 1000)}, "x509")
+			q.As(User{Username: tt.text, Extra: map[string][]string{tt.text: {tt.text}}})
+			q.Decision(true, tt.text)
+			q.Completed(200, nil)
+			if len(p.got) != 1 || l.Stats().Lost != 0 {
+				t.Fatalf("%d events, %+v", len(p.got), l.Stats())
+			}
+			e := events(t, p.got[0])[0]
+			if user := e["user"].(map[string]any); user["username"] != "ann" || e["auditID"] != q.ID() ||
+				e["annotations"].(map[string]any)[ShortenedAnnotation] != "true" || len(p.got[0]) > 4<<10 {
+				t.Errorf("%d bytes: %s", len(p.got[0]), p.got[0])
+			}
+		})
+	}
+}
+
+// TestUsersAreCut: a user with thousands of groups must not make an event that no webhook accepts.
+func TestUsersAreCut(t *testing.T) {
+	many := make([]string, 5000)
+	for n := range many {
+		many[n] = fmt.Sprintf("group-%d", n)
+	}
+	huge := strings.Repeat("x", maxUser)
+	for name, tt := range map[string]struct {
+		user User
+		want string // in the event
+	}{
+		"small":       {User{Username: "ann", Groups: many[:100]}, `"group-99"]`},
+		"many groups": {User{Username: "ann", Groups: many}, `","…"]`},
+		"huge texts":  {User{Username: huge, UID: huge, Groups: []string{huge}}, `x…","uid":"x`},
+		"extra":       {User{Username: "ann", Extra: map[string][]string{huge: many, "a": {huge, "b"}}}, `"a":["xx`},
+		"many extras": {User{Username: "ann", Extra: map[string][]string{"a": many, "b": many}}, `"…":["…"]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b bytes.Buffer
+			q := New(Config{To: &b, Log: quiet}).Begin(request("/"))
+			q.User(tt.user, "x509")
+			q.As(tt.user)
+			q.Completed(200, nil)
+			if b.Len() > 3*maxUser || !strings.Contains(b.String(), tt.want) {
+				t.Errorf("%d bytes: %.300s", b.Len(), &b)
+			}
+		})
 	}
 }
 

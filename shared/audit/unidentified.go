@@ -15,18 +15,32 @@ const (
 	maxClaim        = 256                    // bytes of a claim that was not verified
 )
 
-// isSeparate shortens the event of an unidentified client, and reports whether it may be written. Otherwise a summary
-// will count it.
+// isSeparate shortens the event of an unidentified client, and reports whether it may be written. It may not without
+// space in the queues. Otherwise a summary will count it.
 func (l *Log) isSeparate(e *Event) bool {
-	shorten(e)
+	e.mapTexts(func(s string) string { return cut(s, maxUnidentified) })
 	source := ""
 	if n := len(e.SourceIPs); n > 0 {
 		source = e.SourceIPs[n-1]
 	}
+	if !l.hasSpace() {
+		l.unidentified.Count(e, source, e.StageTimestamp.Time)
+		return false
+	}
 	return l.unidentified.Allows(e, source, e.StageTimestamp.Time)
 }
 
+// writeSummary writes the summary of unidentified clients, unless it is younger than minAge. While a queue is full, the
+// summary waits, and counts further events.
 func (l *Log) writeSummary(minAge time.Duration) {
+	if l.hasSpace() {
+		l.putSummary(minAge)
+	} else {
+		l.unidentified.Postpone()
+	}
+}
+
+func (l *Log) putSummary(minAge time.Duration) {
 	s := l.unidentified.Summary(l.now(), minAge)
 	if s == nil {
 		return
@@ -37,23 +51,5 @@ func (l *Log) writeSummary(minAge time.Duration) {
 	for _, ofOne := range []string{DurationAnnotation, SentAnnotation, ReceivedAnnotation} {
 		delete(e.Annotations, ofOne)
 	}
-	l.put(&e, s.Count, false)
-}
-
-func shorten(e *Event) {
-	e.RequestURI, e.UserAgent = cut(e.RequestURI, maxUnidentified), cut(e.UserAgent, maxUnidentified)
-	for k, v := range e.Annotations {
-		e.Annotations[k] = cut(v, maxUnidentified)
-	}
-	if e.ResponseStatus != nil {
-		e.ResponseStatus.Message = cut(e.ResponseStatus.Message, maxUnidentified)
-	}
-	if e.ObjectRef == nil {
-		return
-	}
-	o := *e.ObjectRef // another event of the same request may have it
-	for _, text := range []*string{&o.Resource, &o.Namespace, &o.Name, &o.APIGroup, &o.APIVersion, &o.Subresource} {
-		*text = cut(*text, maxUnidentified)
-	}
-	e.ObjectRef = &o
+	l.put(&e, s.Count, true)
 }

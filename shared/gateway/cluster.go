@@ -190,6 +190,9 @@ func (g *Gateway) passthroughMember(r *http.Request, c *call, token string) (*cl
 	c.bearer = token
 	c.audit.Unverified(audit.Token(identity.Unverified(token)))
 	c.audit.Decision(true, "the cluster identifies its callers and decides by itself")
+	if err := c.audit.AdmitCaller(r.Context()); err != nil {
+		return nil, err
+	}
 	return m, refuseImpersonation(name, r.Header)
 }
 

@@ -31,6 +31,9 @@ func (g *Gateway) identify(r *http.Request, c *call) error {
 	c.caller, c.user = caller, caller // user is for the log, if the next step fails
 	c.audit.User(auditUser(caller), caller.Method)
 	c.setAuditID(r) // a front proxy chooses its own
+	if err := c.audit.AdmitCaller(r.Context()); err != nil {
+		return err
+	}
 	user, err := g.impersonated(r.Context(), r.Header, caller)
 	if err != nil {
 		return err

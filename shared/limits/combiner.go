@@ -56,6 +56,12 @@ func (c *Combiner[T]) Allows(record T, source string, now time.Time) bool {
 	if c.limiter.AllowN(now, 1) {
 		return true
 	}
+	c.Count(record, source, now)
+	return false
+}
+
+// Count counts a record for the summary. source may be "".
+func (c *Combiner[T]) Count(record T, source string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.counted == nil {
@@ -70,7 +76,15 @@ func (c *Combiner[T]) Allows(record T, source string, now time.Time) bool {
 	if source != "" && len(s.Sources) < maxSummarySources && !slices.Contains(s.Sources, source) {
 		s.Sources = append(s.Sources, source)
 	}
-	return false
+}
+
+// Postpone makes flush run again after CombineEvery, if records were counted.
+func (c *Combiner[T]) Postpone() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timer != nil {
+		c.timer.Reset(CombineEvery)
+	}
 }
 
 // Summary returns the counted records, and resets their count. It returns nil without any, or if the first is younger
