@@ -11,6 +11,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/pipetest"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
@@ -88,7 +89,7 @@ func TestLimitsOfCalls(t *testing.T) {
 // TestLimitsOfStrangers: a client with a new token for each request must not use the slots of identified callers.
 func TestLimitsOfStrangers(t *testing.T) {
 	answer := make(chan struct{})
-	hs := serve(t, Limits{MaxUnverified: 3}, Drain{}, stays)
+	hs := serve(t, Limits{MaxUnverified: 3, Unidentified: Unidentified{Source: limits.NoSource}}, Drain{}, stays)
 	hs.addMember("open", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("watch") {
 			stays(w, r)

@@ -487,7 +487,7 @@ func TestTranslatedSessionProvesItsToken(t *testing.T) {
 	var asked atomic.Int64
 	began := make(chan struct{}, 2)
 	hs := serve(t, Limits{
-		MaxUnverified: 6, Unidentified: Unidentified{MaxUnknown: 1, Source: limits.ForwardedSource},
+		MaxUnverified: 8, Unidentified: Unidentified{MaxUnknown: 1, Source: limits.ForwardedSource},
 	}, Drain{}, stays)
 	hs.addMember("open", spdyMember(&asked, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
 		began <- struct{}{}

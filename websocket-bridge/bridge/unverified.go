@@ -13,6 +13,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
@@ -23,18 +24,29 @@ const (
 	maxAcceptedTokens = 16_384
 )
 
-// unverified limits calls with bearer tokens that only a member can check. Any client can make tokens up, so unknown
-// tokens share a part of the slots, and each source address gets a part of that. It is safe for concurrent use.
+// unverified limits calls with bearer tokens that only a member can check. It is safe for concurrent use.
 type unverified struct {
-	refuse         func(limit, format string, args ...any) error
-	all            *quota.Quota // calls in flight, of accepted and unknown tokens
-	unknown        *quota.Quota // calls in flight of unknown tokens, by source
-	acceptedBodies *quota.Quota // calls of accepted tokens whose body has not arrived
-	unknownBodies  *quota.Quota // calls of unknown tokens whose body has not arrived, by source
-	accepted       *cache.Expiring[tokenKey, struct{}]
-	secret         [sha256.Size]byte // HMAC key of keyOf, random for each process
-	sourceless     atomic.Uint64     // number of calls without a known source address
+	refuse     func(limit, format string, args ...any) error
+	bodies     *slots // calls whose body has not arrived
+	calls      *slots // calls in flight
+	accepted   *cache.Expiring[tokenKey, struct{}]
+	secret     [sha256.Size]byte // HMAC key of keyOf, random for each process
+	sourceless atomic.Uint64     // number of calls without a known source address
 }
+
+// slots limits calls of one phase. No token and no source address gets all slots. Any client can make tokens up, so
+// unknown tokens share a part of the slots, and each source address gets a part of that.
+type slots struct {
+	all     *quota.Quota // by token, of any cluster
+	sources *quota.Quota // by source
+	unknown *quota.Quota // calls of unknown tokens, by source
+}
+
+// Fractions of all slots that one token and one source address may use.
+const (
+	tokenShare  = 4
+	sourceShare = 2
+)
 
 type tokenKey [sha256.Size]byte
 
@@ -43,10 +55,16 @@ func newUnverified(l Limits, refuse func(limit, format string, args ...any) erro
 	if half := l.MaxCallsPerMember / 2; half > 0 {
 		unknown = min(unknown, half) // the other half of a cluster's calls is for accepted tokens and verified users
 	}
+	newSlots := func(all int) *slots {
+		each := func(fraction int) int { return min(l.MaxUnverified, max(1, l.MaxUnverified/fraction)) } // 0 without a limit
+		return &slots{
+			all: quota.New(all, each(tokenShare)), sources: quota.New(0, each(sourceShare)),
+			unknown: quota.New(unknown, l.MaxUnknownPerSource),
+		}
+	}
 	u := &unverified{
 		refuse: refuse, accepted: cache.NewExpiring[tokenKey, struct{}](maxAcceptedTokens, nil),
-		all: quota.New(l.MaxUnverified, 0), unknown: quota.New(unknown, l.MaxUnknownPerSource),
-		acceptedBodies: quota.New(l.MaxUnverified, 0), unknownBodies: quota.New(unknown, l.MaxUnknownPerSource),
+		bodies: newSlots(l.MaxUnverified + min(l.MaxUnverified, unknown)), calls: newSlots(l.MaxUnverified),
 	}
 	_, _ = rand.Read(u.secret[:]) // never fails
 	return u
@@ -58,13 +76,15 @@ func (b *Bridge) BeginUnverified(source limits.Source, cluster, bearer string) (
 }
 
 func (u *unverified) begin(source limits.Source, cluster, bearer string) (gateway.UnverifiedCall, error) {
-	c := &unverifiedCall{u: u, key: u.keyOf(cluster, bearer), source: source.String()}
+	c := &unverifiedCall{
+		u: u, key: u.keyOf(cluster, bearer), token: identity.CallerKey("", bearer), source: source.String(),
+	}
 	if !source.IsKnown() {
 		// Many callers may share an unknown address, so each call counts as a source.
 		c.source = "call " + strconv.FormatUint(u.sourceless.Add(1), 10)
 	}
 	_, c.accepted = u.accepted.Get(c.key)
-	return c, c.acquireBodySlot()
+	return c, c.acquire(u.bodies)
 }
 
 func (u *unverified) keyOf(cluster, bearer string) tokenKey {
@@ -76,62 +96,59 @@ func (u *unverified) keyOf(cluster, bearer string) tokenKey {
 type unverifiedCall struct {
 	u              *unverified
 	key            tokenKey
+	token          string // identifies the token in limits
 	source         string
 	accepted       bool
-	releaseBody    func()   // releases the slot that is used until Enter
+	releases       []func() // release all slots that the call uses
 	releaseUnknown func()   // releases the slot of an unknown token; nil for accepted tokens
-	releases       []func() // release all slots that are used until End
 }
 
-// acquireBodySlot acquires the slot that the call uses until Enter.
-func (c *unverifiedCall) acquireBodySlot() error {
-	bodies, source := c.u.unknownBodies, c.source
+func (c *unverifiedCall) acquire(s *slots) (err error) {
+	defer func() {
+		if err != nil {
+			c.End()
+		}
+	}()
+	acquire := func(q *quota.Quota, caller string) (reached quota.Limit) {
+		release, reached := q.Acquire(caller)
+		if reached == quota.None {
+			c.releases = append(c.releases, release)
+		}
+		return reached
+	}
+	switch acquire(s.all, c.token) {
+	case quota.All:
+		return c.u.refuse("unverified", "the call was refused: the bridge reached its limit of calls in flight with "+
+			"tokens that only clusters can verify; try again later")
+	case quota.Each:
+		return c.u.refuse("caller", "the call was refused: your token has %d calls in flight to clusters that alone can "+
+			"verify it; try again when some have ended", s.all.Each())
+	}
+	if acquire(s.sources, c.source) != quota.None {
+		return c.u.refuse("source", "the call was refused: your address has %d calls in flight with tokens that only "+
+			"clusters can verify; try again when some have ended", s.sources.Each())
+	}
 	if c.accepted {
-		bodies, source = c.u.acceptedBodies, ""
-	}
-	release, reached := bodies.Acquire(source)
-	switch {
-	case reached == quota.None:
-		c.releaseBody = release
 		return nil
-	case c.accepted:
-		return c.refuse()
 	}
-	return c.refuseUnknown(reached)
+	switch acquire(s.unknown, c.source) {
+	case quota.Each:
+		return c.u.refuse("source", "the call was refused: your address has %d calls in flight with tokens that their "+
+			"cluster did not accept in the last %d minutes; try again when some have ended", s.unknown.Each(),
+			tokenAccepted/time.Minute)
+	case quota.All:
+		return c.u.refuse("unknown", "the call was refused: the bridge reached its limit of calls in flight with tokens "+
+			"that their cluster did not accept in the last %d minutes; try again later", tokenAccepted/time.Minute)
+	}
+	c.releaseUnknown = c.releases[len(c.releases)-1]
+	return nil
 }
 
 func (c *unverifiedCall) IsAccepted() bool { return c.accepted }
 
 func (c *unverifiedCall) Enter() error {
-	c.releaseBody()
-	release, reached := c.u.all.Acquire("")
-	if reached != quota.None {
-		return c.refuse()
-	}
-	c.releases = append(c.releases, release)
-	if c.accepted {
-		return nil
-	}
-	if c.releaseUnknown, reached = c.u.unknown.Acquire(c.source); reached != quota.None {
-		return c.refuseUnknown(reached)
-	}
-	c.releases = append(c.releases, c.releaseUnknown)
-	return nil
-}
-
-func (c *unverifiedCall) refuse() error {
-	return c.u.refuse("unverified", "the call was refused: the bridge reached its limit of calls in flight with "+
-		"tokens that only clusters can verify; try again later")
-}
-
-func (c *unverifiedCall) refuseUnknown(reached quota.Limit) error {
-	if reached == quota.Each {
-		return c.u.refuse("source", "the call was refused: your address has %d calls in flight with tokens that their "+
-			"cluster did not accept in the last %d minutes; try again when some have ended", c.u.unknown.Each(),
-			tokenAccepted/time.Minute)
-	}
-	return c.u.refuse("unknown", "the call was refused: the bridge reached its limit of calls in flight with tokens that "+
-		"their cluster did not accept in the last %d minutes; try again later", tokenAccepted/time.Minute)
+	c.End()
+	return c.acquire(c.u.calls)
 }
 
 // ObserveResponse releases the slot of an unknown token that the response proves.
@@ -149,10 +166,10 @@ func (c *unverifiedCall) ObserveResponse(code int) error {
 }
 
 func (c *unverifiedCall) End() {
-	c.releaseBody()
 	for _, release := range c.releases {
 		release()
 	}
+	c.releases = nil
 }
 
 // afterLogin are status codes, other than those of success, that an API server sends only after it accepted the token.

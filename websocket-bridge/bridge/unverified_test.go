@@ -93,7 +93,9 @@ func TestLimitOfAcceptedTokensIsNamed(t *testing.T) {
 	if resp := hs.list("good", "192.0.2.1"); resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status)
 	}
-	hs.postWithoutBody("good", "192.0.2.1", "Content-Length: 100")
+	if resp, _ := hs.get("", openPath+"?watch=true", sender("good-2", "192.0.2.2")...); resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status)
+	}
 	gatewaytest.WantStatus(t, hs.list("good", "192.0.2.1"), http.StatusTooManyRequests, "too_many_requests",
 		"tokens that only clusters can verify; try again later")
 	if n := hs.metric("clusterpass_calls_refused_total", "limit=unverified"); n != 1 {
@@ -101,10 +103,55 @@ func TestLimitOfAcceptedTokensIsNamed(t *testing.T) {
 	}
 }
 
+// TestOneCallerLeavesSlotsForOthers: the owner of one valid token, or one address with many, must not lock out all
+// users of passthrough clusters. Neither bodies that never arrive nor watches may do that.
+func TestOneCallerLeavesSlotsForOthers(t *testing.T) {
+	one := func(text string) func(int) string { return func(int) string { return text } }
+	each := func(format string) func(int) string { return func(n int) string { return fmt.Sprintf(format, n) } }
+	for name, tt := range map[string]struct {
+		token, address func(n int) string
+		limit          string
+		want           float64 // refusals
+	}{
+		"one token":   {one("good-greedy"), each("198.51.100.%d"), "limit=caller", 10},
+		"one address": {each("good-%d"), one("198.51.100.1"), "limit=source", 8},
+	} {
+		for kind, occupy := range map[string]func(hs *bridgeServer, token, address string){
+			"bodies": func(hs *bridgeServer, token, address string) {
+				hs.postWithoutBody(token, address, "Content-Length: 1")
+			},
+			"watches": func(hs *bridgeServer, token, address string) {
+				hs.get("", openPath+"?watch=true", sender(token, address)...)
+			},
+		} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				hs, _ := openServer(t, Limits{MaxUnverified: 8, Unidentified: behindBalancer})
+				for n := range 12 {
+					if resp := hs.list(tt.token(n), tt.address(n)); resp.StatusCode != http.StatusOK {
+						t.Fatal(resp.Status)
+					}
+				}
+				if resp := hs.list("good", "192.0.2.1"); resp.StatusCode != http.StatusOK {
+					t.Fatal(resp.Status)
+				}
+				for n := range 12 {
+					occupy(hs, tt.token(n), tt.address(n))
+				}
+				if resp := hs.list("good", "192.0.2.1"); resp.StatusCode != http.StatusOK {
+					t.Errorf("a user beside it: %s", resp.Status)
+				}
+				if n := hs.metric("clusterpass_calls_refused_total", tt.limit); n != tt.want {
+					t.Errorf("%v calls were refused, want %v", n, tt.want)
+				}
+			})
+		}
+	}
+}
+
 // TestJunkTokensDoNotStarveAcceptedTokens: users of recently accepted tokens must be served during an attack.
 func TestJunkTokensDoNotStarveAcceptedTokens(t *testing.T) {
 	hs, release := openServer(t, Limits{
-		MaxUnverified: 6, Unidentified: Unidentified{MaxUnknown: 2, Source: limits.ForwardedSource},
+		MaxUnverified: 12, Unidentified: Unidentified{MaxUnknown: 2, Source: limits.ForwardedSource},
 	})
 	for _, path := range []string{openPath, openPath + "?watch=true"} {
 		if resp, _ := hs.get("", path, sender("good", "192.0.2.1")...); resp.StatusCode != http.StatusOK {
