@@ -224,6 +224,46 @@ func TestFleetReviewHonorsGrants(t *testing.T) {
 	}
 }
 
+// TestFleetReviewOfProxies fails if a review promises a proxy subresource that the gateway refuses.
+func TestFleetReviewOfProxies(t *testing.T) {
+	h, _ := newFleet(t, gatewaytest.Options{}, allows, allows)
+	h.EditCluster("b", func(c *v1alpha1.Cluster) { c.Spec.ServiceProxy = []string{"pods/x/web", "pods/y/*"} })
+	const (
+		refusesA = "a (its spec.serviceProxy does not allow that)"
+		none     = "false|clusters that do not: " + refusesA + ", b (its spec.serviceProxy does not allow that)||"
+		onlyB    = "true|clusters that allow it: b (RBAC: so it is); clusters that do not: " + refusesA + "||"
+	)
+	for fields, want := range map[string]string{
+		`,"subresource":"proxy","namespace":"x","name":"web"`:    onlyB,
+		`,"subresource":"proxy","namespace":"x","name":"web:80"`: onlyB,
+		`,"subresource":"proxy","namespace":"y"`:                 onlyB,
+		`,"subresource":"proxy","namespace":"x","name":"db"`:     none,
+		`,"subresource":"proxy","namespace":"x"`:                 none,
+		`,"subresource":"proxy"`:                                 none,
+		`,"subresource":"log","namespace":"x","name":"db"`:       "true|clusters that allow it: a, b||",
+	} {
+		if got := h.canI("/fleet"+accessReviews, accessReview("get", fields)); got != want {
+			t.Errorf("%s: %s", fields, got)
+		}
+	}
+	rules := rulesStatus(`{"verbs":["*"],"resources":["pods","pods/proxy"]},{"verbs":["get"],"resources":["nodes/proxy"]}`)
+	h, _ = newFleet(t, gatewaytest.Options{}, rules)
+	for _, tt := range []struct {
+		entries []string
+		want    string
+	}{
+		{nil, "[*] [pods] [], [get] [/version]|false|"},
+		{[]string{"pods/x/*", "nodes/*"}, "[*] [pods pods/proxy] [], [get] [nodes/proxy] [], [get] [/version]|false|"},
+		{[]string{"pods/x/*", "nodes/n"}, "[*] [pods pods/proxy] [], [get] [/version]|true|cluster \"a\": proxy subresources " +
+			"are left out, because its spec.serviceProxy allows only some objects"},
+	} {
+		h.EditCluster("a", func(c *v1alpha1.Cluster) { c.Spec.ServiceProxy = tt.entries })
+		if got := h.rules("/fleet"+rulesReviews, rulesReview); got != tt.want {
+			t.Errorf("rules with %q: %s", tt.entries, got)
+		}
+	}
+}
+
 // TestFleetReviewOfCoveredClusters fails if a review asks clusters in which the fleet serves nothing.
 func TestFleetReviewOfCoveredClusters(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{ControlPlane: "cp"})

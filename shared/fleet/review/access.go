@@ -33,7 +33,7 @@ func (h *Handler) serveAccess(w http.ResponseWriter) error {
 		if cluster, err = h.splitCluster(&of.Namespace, &of.Name); err != nil {
 			return err
 		}
-		action.verb, action.subresource = of.Verb, of.Subresource
+		action = newAction(of)
 	} else if of := asked.NonResourceAttributes; of != nil {
 		action.verb = of.Verb
 	}
@@ -99,7 +99,7 @@ func combine(a *audience, verdicts []authorizationv1.SubjectAccessReviewStatus, 
 		}
 	}
 	for _, r := range a.refused {
-		others = append(others, fmt.Sprintf("%s (you lack %s on clusters/proxy)", r.cluster, strings.Join(r.missing, ", ")))
+		others = append(others, fmt.Sprintf("%s (%s)", r.cluster, r.reason))
 	}
 	out.Allowed = len(allow) > 0 && (!isStrict || len(others)+len(failures) == 0)
 	var reasons []string

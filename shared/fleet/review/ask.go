@@ -32,15 +32,12 @@ type question struct {
 // audience has the clusters that the caller may call, sorted by name.
 type audience struct {
 	asked   []members.Target
-	verbs   map[string][]string // those on clusters/proxy that the caller has, by the names of clusters
+	grants  map[string]selection.Grant // by the names of clusters
 	refused []refusal
 }
 
-// refusal is a cluster for which the caller lacks verbs on clusters/proxy that the action needs.
-type refusal struct {
-	cluster string
-	missing []string
-}
+// refusal is a cluster in which the gateway refuses the action to the caller.
+type refusal struct{ cluster, reason string }
 
 // audience selects the clusters of a review. cluster is the one that its body names, or "".
 func (h *Handler) audience(w http.ResponseWriter, cluster string, of action) (*audience, error) {
@@ -56,14 +53,14 @@ func (h *Handler) audience(w http.ResponseWriter, cluster string, of action) (*a
 	if err != nil {
 		return nil, err
 	}
-	a := &audience{verbs: map[string][]string{}}
+	a := &audience{grants: map[string]selection.Grant{}}
 	for _, g := range grants {
-		if missing := of.missing(g.Verbs); len(missing) > 0 {
-			a.refused = append(a.refused, refusal{g.Name, missing})
+		if reason := of.refusal(g); reason != "" {
+			a.refused = append(a.refused, refusal{g.Name, reason})
 			continue
 		}
 		a.asked = append(a.asked, target(g))
-		a.verbs[g.Name] = g.Verbs
+		a.grants[g.Name] = g
 	}
 	a.asked = selector.SkipUnidentifiable(w.Header(), a.asked)
 	if len(a.asked) == 1 && h.Recorder != nil {
@@ -80,7 +77,8 @@ func target(g selection.Grant) members.Target {
 func (h *Handler) key(q question) members.Digest {
 	var clusters []string
 	for _, t := range q.audience.asked {
-		clusters = append(clusters, fmt.Sprintf("%q %d %v", t.Name, t.ID, q.audience.verbs[t.Name]))
+		clusters = append(clusters,
+			fmt.Sprintf("%q %d %v %q", t.Name, t.ID, q.audience.grants[t.Name].Verbs, t.Spec.ServiceProxy))
 	}
 	return members.DigestOf(h.Request.CallerDigest(), h.Request.Strict, q.of, q.spec, clusters,
 		fmt.Sprintf("%q", q.audience.refused))

@@ -30,22 +30,21 @@ func (h *Handler) serveRules(w http.ResponseWriter) error {
 		return err
 	}
 	q := question{request.RulesReview, &asked, a}
-	answer, err := h.Cache.getOrAsk(h.key(q), func() (*answer, error) { return h.askRules(q) })
+	answer, err := h.Cache.getOrAsk(h.key(q), func() (*answer, error) { return h.askRules(q, asked.Namespace) })
 	if err != nil {
 		return err
 	}
 	return answer.write(w, request.RulesReview, review.Spec)
 }
 
-func (h *Handler) askRules(q question) (*answer, error) {
+func (h *Handler) askRules(q question, namespace string) (*answer, error) {
 	u := union{rules: map[members.Digest]*unionRule{}}
 	failures, err := h.ask(q, maxRules, func(i int, data []byte) (enough bool, err error) {
 		var review authorizationv1.SelfSubjectRulesReview
 		if err := decodeAnswer(data, maxRuleValues, q, &review); err != nil {
 			return false, err
 		}
-		cluster := q.audience.asked[i].Name
-		u.add(i, cluster, &review.Status, q.audience.verbs[cluster])
+		u.add(i, q.audience.grants[q.audience.asked[i].Name], namespace, &review.Status)
 		return false, nil
 	})
 	if err != nil {

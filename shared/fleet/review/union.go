@@ -3,10 +3,12 @@ package review
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/selection"
 )
 
 const (
@@ -35,56 +37,61 @@ type unionRule struct {
 	members int    // number of members that have it
 }
 
-// add adds the rules of a member, limited to the verbs that granted permits. Members are added one by one.
-func (u *union) add(member int, cluster string, status *authorizationv1.SubjectRulesReviewStatus, granted []string) {
+// add adds the rules of a member for a namespace, limited to what the gateway permits. Members are added one by one.
+func (u *union) add(member int, g selection.Grant, namespace string, status *authorizationv1.SubjectRulesReviewStatus) {
 	u.members++
 	u.isIncomplete = u.isIncomplete || status.Incomplete
 	if status.EvaluationError != "" {
-		u.problems = append(u.problems, shorten(fmt.Sprintf("cluster %q: %s", cluster, status.EvaluationError)))
+		u.problems = append(u.problems, shorten(fmt.Sprintf("cluster %q: %s", g.Name, status.EvaluationError)))
 	}
-	isWhole := true
+	isWhole, hasProxies := true, true
 	for i, r := range status.ResourceRules {
-		for part, r := range limitRule(r, granted) {
+		parts, isPermitted := limitRule(r, g, namespace)
+		hasProxies = hasProxies && isPermitted
+		for part, r := range parts {
 			isWhole = u.addRule([3]int{member, i, part}, r) && isWhole
 		}
 	}
 	for i, r := range status.NonResourceRules {
-		r := rule{Verbs: permitted(r.Verbs, granted, ""), NonResourceURLs: r.NonResourceURLs}
+		r := rule{Verbs: permitted(r.Verbs, g.Verbs, ""), NonResourceURLs: r.NonResourceURLs}
 		isWhole = u.addRule([3]int{member, i}, r) && isWhole
 	}
 	if !isWhole {
-		u.isIncomplete = true
-		u.problems = append(u.problems, fmt.Sprintf("cluster %q: some rules are left out, because all rules have over %d KiB",
-			cluster, maxUnion>>10))
+		u.omit(g.Name, fmt.Sprintf("some rules are left out, because all rules have over %d KiB", maxUnion>>10))
+	}
+	if !hasProxies && len(g.Spec.ServiceProxy) > 0 {
+		u.omit(g.Name, "proxy subresources are left out, because its spec.serviceProxy allows only some objects")
 	}
 }
 
-// limitRule returns a rule with the verbs that granted permits. Resources that upgrade the connection need other verbs.
-// If that makes a difference, they are a rule of their own.
-func limitRule(of authorizationv1.ResourceRule, granted []string) []rule {
-	whole := rule{APIGroups: of.APIGroups, Resources: of.Resources, ResourceNames: of.ResourceNames}
-	isUpgrade := func(resource string) bool { return upgrades[subresourceOf(resource)] }
-	i := slices.IndexFunc(of.Resources, isUpgrade)
-	if whole.Verbs = permitted(of.Verbs, granted, ""); i < 0 {
-		return []rule{whole}
-	}
-	upgrading := whole
-	upgrading.Verbs = permitted(of.Verbs, granted, subresourceOf(of.Resources[i]))
-	if slices.Equal(upgrading.Verbs, whole.Verbs) {
-		return []rule{whole}
-	}
-	whole.Resources, upgrading.Resources = nil, nil
-	for _, resource := range of.Resources {
-		to := &whole
-		if isUpgrade(resource) {
+func (u *union) omit(cluster, problem string) {
+	u.isIncomplete = true
+	u.problems = append(u.problems, fmt.Sprintf("cluster %q: %s", cluster, problem))
+}
+
+// limitRule returns a rule with the verbs that the caller has on clusters/proxy. Resources that upgrade the connection
+// need other verbs. If that makes a difference, they are a rule of their own. limitRule omits proxy subresources unless
+// spec.serviceProxy allows all their objects in the namespace. isWhole reports whether it omitted none.
+func limitRule(of authorizationv1.ResourceRule, g selection.Grant, namespace string) (parts []rule, isWhole bool) {
+	plain := rule{Verbs: permitted(of.Verbs, g.Verbs, ""), APIGroups: of.APIGroups, ResourceNames: of.ResourceNames}
+	upgrading := plain
+	upgrading.Verbs = permitted(of.Verbs, g.Verbs, anUpgrade)
+	isSplit := !slices.Equal(plain.Verbs, upgrading.Verbs)
+	isWhole = true
+	for _, text := range of.Resources {
+		resource, subresource, _ := strings.Cut(text, "/")
+		to := &plain
+		switch {
+		case subresource == proxy && !g.MayProxy(resource, namespace, ""):
+			isWhole = false
+			continue
+		case isSplit && upgrades[subresource]:
 			to = &upgrading
 		}
-		to.Resources = append(to.Resources, resource)
+		to.Resources = append(to.Resources, text)
 	}
-	if len(whole.Resources) == 0 {
-		return []rule{upgrading}
-	}
-	return []rule{whole, upgrading}
+	isEmpty := func(r rule) bool { return len(r.Resources) == 0 }
+	return slices.DeleteFunc([]rule{plain, upgrading}, isEmpty), isWhole
 }
 
 func (u *union) addRule(order [3]int, r rule) (isAdded bool) {

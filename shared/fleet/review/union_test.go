@@ -8,9 +8,17 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/selection"
 )
+
+func grantOf(cluster string) selection.Grant {
+	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
+	return selection.Grant{Entry: members.Entry{Cluster: c}, Verbs: allProxyVerbs}
+}
 
 // TestUnionIsBounded fails if members with many different rules exhaust the memory, or if the client does not learn
 // that rules are missing.
@@ -23,7 +31,7 @@ func TestUnionIsBounded(t *testing.T) {
 				Verbs: []string{"get"}, Resources: []string{fmt.Sprint(member, i, strings.Repeat("x", 1000))},
 			})
 		}
-		u.add(member, fmt.Sprintf("c%02d", member), &status, allProxyVerbs)
+		u.add(member, grantOf(fmt.Sprintf("c%02d", member)), "x", &status)
 	}
 	size := 0
 	for _, r := range u.rules {
@@ -50,7 +58,7 @@ func TestUnionIgnoresOrder(t *testing.T) {
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		u := union{rules: map[members.Digest]*unionRule{}}
 		for _, i := range order {
-			u.add(i, []string{"a", "b"}[i], []*authorizationv1.SubjectRulesReviewStatus{&a, &b}[i], allProxyVerbs)
+			u.add(i, grantOf([]string{"a", "b"}[i]), "x", []*authorizationv1.SubjectRulesReviewStatus{&a, &b}[i])
 		}
 		out := u.status(nil)
 		if got := fmt.Sprint(out.ResourceRules, out.Incomplete, " ", out.EvaluationError); got != want {

@@ -1,12 +1,23 @@
 package review
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/selection"
 )
 
 // action is what an access review asks about. The zero value needs no particular verb on clusters/proxy.
-type action struct{ verb, subresource string }
+type action struct{ verb, resource, subresource, namespace, name string }
+
+func newAction(of *authorizationv1.ResourceAttributes) action {
+	return action{
+		verb: of.Verb, resource: of.Resource, subresource: of.Subresource, namespace: of.Namespace, name: of.Name,
+	}
+}
 
 const anyVerb = "*"
 
@@ -23,7 +34,24 @@ var resourceVerbs = []string{"create", "delete", "deletecollection", "get", "lis
 var allProxyVerbs = []string{"get", "create", "update", "patch", "delete"}
 
 // upgrades are the subresources whose requests upgrade the connection, which is create at the gateway.
-var upgrades = map[string]bool{"exec": true, "attach": true, "portforward": true}
+var upgrades = map[string]bool{anUpgrade: true, "attach": true, "portforward": true}
+
+const anUpgrade = "exec"
+
+// proxy is a subresource that the gateway refuses unless spec.serviceProxy of the Cluster lists the object.
+const proxy = "proxy"
+
+// refusal returns why the gateway refuses the action in a cluster, or "".
+func (a action) refusal(g selection.Grant) string {
+	missing := a.missing(g.Verbs)
+	switch isProxy := a.subresource == proxy || a.verb == proxy; {
+	case len(missing) > 0:
+		return fmt.Sprintf("you lack %s on clusters/proxy", strings.Join(missing, ", "))
+	case isProxy && !g.MayProxy(a.resource, a.namespace, a.name):
+		return "its spec.serviceProxy does not allow that"
+	}
+	return ""
+}
 
 // missing returns the verbs on clusters/proxy that the action needs beside granted. Verbs that belong to no request of
 // their own, such as use and bind, need none.
@@ -46,12 +74,6 @@ func (a action) missing(granted []string) []string {
 	return out
 }
 
-// subresourceOf returns the subresource of a rule's resource, such as exec of pods/exec, or "".
-func subresourceOf(resource string) string {
-	_, subresource, _ := strings.Cut(resource, "/")
-	return subresource
-}
-
 // permitted returns those verbs of a rule for a subresource that granted permits, with the permitted ones in place of
 // "*".
 func permitted(verbs, granted []string, subresource string) []string {
@@ -62,6 +84,6 @@ func permitted(verbs, granted []string, subresource string) []string {
 		verbs = resourceVerbs
 	}
 	return slices.DeleteFunc(slices.Clone(verbs), func(verb string) bool {
-		return len(action{verb, subresource}.missing(granted)) > 0
+		return len(action{verb: verb, subresource: subresource}.missing(granted)) > 0
 	})
 }
