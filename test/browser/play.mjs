@@ -13,7 +13,7 @@ try {
   page.on('console', (message) => message.type() === 'error' && errors.push(message.text()));
   await page.goto(process.argv[2], { timeout: 60_000 });
   await page.waitForFunction(() => globalThis.hasEnded, undefined, { timeout: 120_000 });
-  console.log(await page.locator('.ap-term-text').innerText());
+  console.log((await page.locator('.ap-term-text .ap-line').allTextContents()).join('\n'));
   if (errors.length > 0) {
     throw new Error(errors.join('\n'));
   }
