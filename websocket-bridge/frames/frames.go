@@ -95,8 +95,8 @@ func (w *WebSocket) Opcode() byte { return w.head[0] & 0x0f }
 // IsFinal reports whether the frame of Opcode ends its message.
 func (w *WebSocket) IsFinal() bool { return w.head[0]&0x80 != 0 }
 
-// IsPlain reports whether all parsers read the header of the frame of Opcode alike: it has no bit of an extension, and
-// its length has no sign. The header must be complete.
+// IsPlain reports whether all parsers read the header of the frame of Opcode alike. Such a header has no bit of an
+// extension, and its length has no sign. The header must be complete.
 func (w *WebSocket) IsPlain() bool {
 	return w.head[0]&0x70 == 0 && (w.head[1]&0x7f != 127 || w.head[2]&0x80 == 0)
 }

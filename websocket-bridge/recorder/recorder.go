@@ -5,7 +5,7 @@
 //   - No byte changes, until a session that must be recorded ends because its recorder failed.
 //   - A recording begins before the member gets the request, so that no command runs unrecorded.
 //   - A session without a rule passes through no code of this package.
-//   - Of a port-forward, only the numbers of bytes are recorded.
+//   - The recording of a port-forward has only the numbers of bytes.
 package recorder
 
 import (

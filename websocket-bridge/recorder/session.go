@@ -42,11 +42,11 @@ type Session struct {
 	state    atomic.Int32
 
 	in, out atomic.Int64 // bytes from and to the client, after the handshake
-	code    atomic.Int32 // of a response without a session; 0 before
+	code    atomic.Int32 // status code of a response without a session; 0 before
 
 	mu      sync.Mutex
 	failure error
-	conn    *conn // of the client; nil before the handshake
+	conn    *conn // connection of the client; nil before the handshake
 	timer   *time.Timer
 }
 

@@ -75,7 +75,7 @@ type splitter[T any] interface {
 // decodeFrames calls decode with each piece of a payload, and at the end of each frame. It returns what FromMember
 // returns.
 func decodeFrames[T any, S splitter[T]](s S, p []byte, decode func(payload []byte, end bool) error) (n int, err error) {
-	start := -1 // of the current frame, if it is in p
+	start := -1 // index of the current frame, if it is in p
 	for at := 0; at < len(p); {
 		if s.Between() {
 			start = at

@@ -222,7 +222,7 @@ func TestCutAtAFrame(t *testing.T) {
 		pieces      []string
 		wantCut     int
 		wantBetween bool
-		wantRest    int // of the bytes ab\x82
+		wantRest    int // part of the bytes ab\x82
 	}{
 		"whole frames":                {[]string{message("a") + message("lost")}, 4, true, 0},
 		"the first frame":             {[]string{message("lost")}, 0, true, 0},

@@ -35,7 +35,7 @@ type spdyDecoder struct {
 	sizes   sizes
 	verdict verdict
 
-	// Of the client's current frame.
+	// State of the client's current frame.
 	control []byte
 	frame   bytes.Reader
 	parser  *spdy.Framer

@@ -120,7 +120,7 @@ type messages struct {
 	frame   frames.WebSocket
 	offset  int // bytes of the current frame's payload
 	isOpen  bool
-	channel int // of the current message; None before its first byte
+	channel int // channel of the current message; None before its first byte
 	coded   base64Text
 	plain   []byte // for unmasked bytes
 }
