@@ -126,8 +126,8 @@ func (l *Log) Close(ctx context.Context) error {
 
 func (l *Log) now() time.Time { return l.cfg.Now() }
 
-// admit also refuses a caller with a share of the queue; with an empty caller, it does not. If reserved is true, the
-// request's events are queued even if the queue is full.
+// admit returns an error while a queue is full or, if caller is not empty, while the caller's share of it is. If
+// reserved is true, the request's events are queued even if the queue is full.
 func (l *Log) admit(ctx context.Context, caller string) (reserved bool, err error) {
 	if !l.cfg.FailClosed {
 		return false, nil

@@ -335,7 +335,7 @@ func TestIgnoredInput(t *testing.T) {
 		var all content
 		_, sent := dialect(t, random, &all)
 		var got content
-		var d Decoder = NewSPDY(Options{WithoutInput: true}, &got)
+		d := NewSPDY(Options{WithoutInput: true}, &got)
 		if name != "SPDY" {
 			var err error
 			protocol := strings.TrimPrefix(name, "without a protocol")
