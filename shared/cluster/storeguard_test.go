@@ -168,10 +168,7 @@ func TestStoreGuard(t *testing.T) {
 			for _, r := range requests.all() {
 				if strings.HasSuffix(r.URL.Path, hub.KeysPath) {
 					checks++
-					if r.Header.Get("Authorization") != "Bearer member" || r.Header.Get("Impersonate-User") != "" ||
-						r.UserAgent() != version.UserAgent() {
-						t.Errorf("headers of the check are %v", r.Header)
-					}
+					wantCheck(t, r)
 				} else if tt.want != "" && strings.HasSuffix(r.URL.Path, pathOfStore) {
 					t.Errorf("the member got %s", r.URL)
 				}
@@ -180,6 +177,14 @@ func TestStoreGuard(t *testing.T) {
 				t.Errorf("%d checks of the member", checks)
 			}
 		})
+	}
+}
+
+func wantCheck(t *testing.T, r *http.Request) {
+	t.Helper()
+	if r.Header.Get("Authorization") != "Bearer member" || r.Header.Get("Impersonate-User") != "" ||
+		r.UserAgent() != version.UserAgent() {
+		t.Errorf("headers of the check are %v", r.Header)
 	}
 }
 

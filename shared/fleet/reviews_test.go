@@ -254,8 +254,8 @@ func TestFleetReviewOfProxies(t *testing.T) {
 	}{
 		{nil, "[*] [pods] [], [get] [/version]|false|"},
 		{[]string{"pods/x/*", "nodes/*"}, "[*] [pods pods/proxy] [], [get] [nodes/proxy] [], [get] [/version]|false|"},
-		{[]string{"pods/x/*", "nodes/n"}, "[*] [pods pods/proxy] [], [get] [/version]|true|cluster \"a\": proxy subresources " +
-			"are left out, because its spec.serviceProxy allows only some objects"},
+		{[]string{"pods/x/*", "nodes/n"}, "[*] [pods pods/proxy] [], [get] [/version]|true|cluster \"a\": proxy " +
+			"subresources are left out, because its spec.serviceProxy allows only some objects"},
 	} {
 		h.EditCluster("a", func(c *v1alpha1.Cluster) { c.Spec.ServiceProxy = tt.entries })
 		if got := h.rules("/fleet"+rulesReviews, rulesReview); got != tt.want {

@@ -62,7 +62,8 @@ func TestUserAgent(t *testing.T) {
 		got = r.UserAgent()
 		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 	})
-	if err := c.Do(t.Context(), Request{Method: http.MethodGet, Path: "x"}, nil); err != nil || got != version.UserAgent() {
+	err := c.Do(t.Context(), Request{Method: http.MethodGet, Path: "x"}, nil)
+	if err != nil || got != version.UserAgent() {
 		t.Errorf("%v, the User-Agent is %q", err, got)
 	}
 }

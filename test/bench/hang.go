@@ -100,8 +100,8 @@ type hangRun struct {
 	answersProbes bool
 }
 
-// hangOnce measures hangRounds times without and with a hammer, and writes a row for each. The ratio is the median of the
-// rounds, because other programs of the machine disturb some of them.
+// hangOnce measures hangRounds times without and with a hammer, and writes a row for each. The ratio is the median of
+// the rounds, because other programs of the machine disturb some of them.
 func hangOnce(
 	ctx context.Context, goals *report, out io.Writer, good endpoint, data string, cfg *rest.Config, run hangRun,
 ) (map[int]int64, error) {

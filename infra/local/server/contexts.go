@@ -251,6 +251,7 @@ func (c *contexts) offer() bool {
 			_, _ = fmt.Fprintf(c.out, "  %s\n", one.Name)
 		}
 	}
-	_, _ = fmt.Fprintf(c.out, "To register them, stop the gateway, and start it again after:\n\n  export KUBECONFIG=%q\n", path)
+	_, _ = fmt.Fprintf(c.out, "To register them, stop the gateway, and start it again after:\n\n"+
+		"  export KUBECONFIG=%q\n", path)
 	return true
 }
