@@ -112,6 +112,10 @@ func (s *Session) Close() error {
 	return s.Err()
 }
 
+// Abort fails the recording with err, which must not be nil. Nothing more is recorded. The recording stays without an
+// end, so that a verification reports that it is cut. Call Abort before Close. It does not block.
+func (s *Session) Abort(err error) { s.fail(err) }
+
 func (s *Session) record(typ Type, p []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

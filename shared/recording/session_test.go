@@ -283,6 +283,26 @@ func TestFailureIsReportedAtOnce(t *testing.T) {
 	})
 }
 
+// TestAbortedRecordingIsCut fails if a recording that was given up before its session ended verifies as complete.
+func TestAbortedRecordingIsCut(t *testing.T) {
+	store := &storetest.Memory{}
+	s, keys := begin(t, store, newInfo())
+	must(t, s.Output(1, []byte("x")))
+	first, second := errors.New("first"), errors.New("second")
+	s.Abort(first)
+	s.Abort(second)
+	<-s.Failed()
+	if err := s.Output(1, []byte("y")); !errors.Is(err, first) {
+		t.Errorf("output after the abort: %v", err)
+	}
+	if err := s.Close(); !errors.Is(err, first) {
+		t.Errorf("close: %v", err)
+	}
+	if r, err := recording.Verify(t.Context(), store, s.ID(), keys); err != nil || !r.IsCut() {
+		t.Errorf("the recording is %+v, %v; want it to be cut", r, err)
+	}
+}
+
 // TestBeginFailsWithoutStore fails if a session begins although nothing can be recorded.
 func TestBeginFailsWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
