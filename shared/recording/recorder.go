@@ -77,15 +77,27 @@ func (r *Recorder) Begin(ctx context.Context, i Info) (*Session, error) {
 	return s, nil
 }
 
-// put waits for a free slot and stores a part.
+// put waits for a free slot and stores a part. It returns at the end of ctx at the latest, even if the Store does not:
+// a write to a network file system may hang. Then the Store still uses part, and the write keeps its slot.
 func (r *Recorder) put(ctx context.Context, id string, number int, part []byte) error {
 	select {
 	case r.writes <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("store part %d of recording %s: other parts are written: %w", number, id, ctx.Err())
 	}
-	defer func() { <-r.writes }()
-	if err := r.cfg.Store.Put(ctx, id, number, part); err != nil {
+	stored := make(chan error, 1)
+	go func() {
+		err := r.cfg.Store.Put(ctx, id, number, part)
+		<-r.writes
+		stored <- err
+	}()
+	var err error
+	select {
+	case err = <-stored:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
 		return fmt.Errorf("store part %d of recording %s: %w", number, id, err)
 	}
 	return nil

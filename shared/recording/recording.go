@@ -55,8 +55,8 @@ type Part struct {
 // Store stores the parts of recordings. It is safe for concurrent use. An id must be valid by ValidID, and a number at
 // least 0. Its errors may wrap ErrNotFound, ErrExists and those of a context.
 type Store interface {
-	// Put stores a new part durably, or returns ErrExists. It does not change or keep part. After another error, the part
-	// may have been stored.
+	// Put stores a new part durably, or returns ErrExists. It does not change part, and does not keep it after a success.
+	// After another error, the part may have been stored. Put may return after ctx has ended, as a Recorder does not wait.
 	Put(ctx context.Context, id string, number int, part []byte) error
 	// Get returns a part of at most MaxPart bytes, or ErrNotFound.
 	Get(ctx context.Context, id string, number int) ([]byte, error)

@@ -216,7 +216,6 @@ func (s *Session) run() {
 			defer func() { <-slots }()
 			defer cancel()
 			s.write(ctx, number, part)
-			s.recorder.free(part)
 		})
 	}
 }
@@ -269,14 +268,18 @@ func (s *Session) end(b batch) {
 	defer cancel()
 	number, part := s.part(b)
 	s.write(ctx, number, part)
-	s.recorder.free(part)
 }
 
+// write stores a part. It reuses the memory of part only after a success: after an error, the Store or its HTTP client
+// may still read it.
 func (s *Session) write(ctx context.Context, number int, part []byte) {
-	if err := s.recorder.put(ctx, s.info.ID, number, part); err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("%w; the store of recordings did not answer in %s", err, StoreTimeout)
-		}
-		s.fail(err)
+	err := s.recorder.put(ctx, s.info.ID, number, part)
+	if err == nil {
+		s.recorder.free(part)
+		return
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w; the store of recordings did not answer in %s", err, StoreTimeout)
+	}
+	s.fail(err)
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -251,6 +252,91 @@ func TestSlowStoreFailsSession(t *testing.T) {
 			t.Errorf("the recording is %+v, %v; want it to be cut", r, err)
 		}
 	})
+}
+
+// TestHungStoreFailsSession fails if a store that ignores its deadline, such as a dead network file system, lets
+// sessions go on unrecorded, or blocks them for ever.
+func TestHungStoreFailsSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hangsFrom atomic.Int64
+		hangsFrom.Store(1)
+		back := make(chan struct{})
+		store := &storetest.Memory{BeforePut: func(_ context.Context, _ string, number int) error {
+			if int64(number) >= hangsFrom.Load() {
+				<-back
+			}
+			return nil
+		}}
+		signer, _ := newSigner(t)
+		r := recording.New(recording.Config{Store: store, Signer: signer})
+		for range 30 {
+			s, err := r.Begin(t.Context(), newInfo())
+			must(t, err)
+			must(t, s.Output(1, []byte("x")))
+			begun := time.Now()
+			<-s.Failed()
+			if took := time.Since(begun); took > recording.StoreTimeout+2*time.Second {
+				t.Fatalf("failed after %s", took)
+			}
+			if err := s.Close(); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("close: %v", err)
+			}
+		}
+		s, err := r.Begin(t.Context(), newInfo())
+		must(t, err)
+		begun := time.Now()
+		if err := s.Close(); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != recording.StoreTimeout {
+			t.Errorf("a close that must store the end: %v after %s", err, time.Since(begun))
+		}
+		hangsFrom.Store(0)
+		for range 3 { // one more write, and then none: 32 writes hang
+			begun := time.Now()
+			_, err := r.Begin(t.Context(), newInfo())
+			if !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != recording.StoreTimeout {
+				t.Errorf("begin: %v after %s", err, time.Since(begun))
+			}
+		}
+		close(back)
+		s, err = r.Begin(t.Context(), newInfo())
+		must(t, err)
+		must(t, s.Close())
+	})
+}
+
+// TestFailedPartKeepsItsMemory fails if the memory of a part is reused while the Store may still read it.
+func TestFailedPartKeepsItsMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signer, _ := newSigner(t)
+		store := &lateReader{}
+		r := recording.New(recording.Config{Store: store, Signer: signer})
+		for n := range 4 {
+			s, err := r.Begin(t.Context(), newInfo())
+			must(t, err)
+			must(t, s.Output(1, bytes.Repeat(fmt.Append(nil, n), 100)))
+			if err := s.Close(); err == nil {
+				t.Error("close succeeds")
+			}
+		}
+		for n, part := range store.parts {
+			if want := bytes.Repeat(fmt.Append(nil, n), 100); !bytes.Contains(part, want) {
+				t.Errorf("part %d became %s", n, part)
+			}
+		}
+	})
+}
+
+// lateReader refuses all parts but the first ones, and keeps them.
+type lateReader struct {
+	recording.Store
+	parts [][]byte
+}
+
+func (l *lateReader) Put(_ context.Context, _ string, number int, part []byte) error {
+	if number == 0 {
+		return nil
+	}
+	l.parts = append(l.parts, part)
+	return errors.New("refused")
 }
 
 // TestFailureIsReportedAtOnce fails if a session goes on after its recording has failed.
