@@ -29,14 +29,15 @@ type Session struct {
 	previous [sha256.Size]byte // the digest of the last part
 	number   int               // the number of the next part
 
-	mu     sync.Mutex
-	space  sync.Cond // signals that events are empty, or that the session has ended
-	events []byte    // the events of the next part, after firstLine bytes; nil if there are none
-	first  time.Duration
-	last   time.Duration
-	timer  *time.Timer // stores the events when the first of them is partInterval old
-	closed bool
-	err    error
+	mu      sync.Mutex
+	space   sync.Cond // signals that events are empty, or that the session has ended
+	events  []byte    // the events of the next part, after firstLine bytes; nil if there are none
+	first   time.Duration
+	last    time.Duration
+	timer   *time.Timer // stores the events when the first of them is partInterval old
+	closed  bool
+	err     error
+	aborted bool // err is that of Abort, and not of the Store
 }
 
 // firstLine is the space for the event with the digest of the part before.
@@ -112,9 +113,15 @@ func (s *Session) Close() error {
 	return s.Err()
 }
 
-// Abort fails the recording with err, which must not be nil. Nothing more is recorded. The recording stays without an
-// end, so that a verification reports that it is cut. Call Abort before Close. It does not block.
-func (s *Session) Abort(err error) { s.fail(err) }
+// Abort fails the recording with err, which must not be nil. Earlier events are stored, and nothing more is recorded.
+// The recording stays without an end, so that a verification reports that it is cut. Call Abort before Close. It does
+// not block.
+func (s *Session) Abort(err error) {
+	s.mu.Lock()
+	s.aborted = s.aborted || s.err == nil
+	s.failLocked(err)
+	s.mu.Unlock()
+}
 
 func (s *Session) record(typ Type, p []byte) error {
 	s.mu.Lock()
@@ -176,6 +183,11 @@ func (s *Session) wakeUp() {
 
 func (s *Session) fail(err error) {
 	s.mu.Lock()
+	s.failLocked(err)
+	s.mu.Unlock()
+}
+
+func (s *Session) failLocked(err error) {
 	if s.err == nil {
 		s.err = err
 		close(s.failed)
@@ -183,7 +195,6 @@ func (s *Session) fail(err error) {
 			"cluster", s.info.Cluster, "err", err)
 	}
 	s.space.Broadcast()
-	s.mu.Unlock()
 	s.wakeUp()
 }
 
@@ -197,6 +208,9 @@ func (s *Session) run() {
 		<-s.wake
 		b := s.removeEvents()
 		if b.err != nil {
+			if b.aborted && b.events != nil {
+				s.store(b)
+			}
 			return
 		}
 		if b.closed {
@@ -225,6 +239,7 @@ type batch struct {
 	events      []byte // after firstLine bytes
 	first, last time.Duration
 	closed      bool
+	aborted     bool
 	err         error
 }
 
@@ -232,7 +247,7 @@ type batch struct {
 func (s *Session) removeEvents() batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := batch{s.events, s.first, s.last, s.closed, s.err}
+	b := batch{s.events, s.first, s.last, s.closed, s.aborted, s.err}
 	s.events = nil
 	s.timer.Stop()
 	s.space.Broadcast()
@@ -264,6 +279,11 @@ func (s *Session) end(b batch) {
 	}
 	b.last = max(b.last, s.recorder.cfg.Now().Sub(s.started))
 	b.events = AppendEvent(b.events, b.last, typeEnd, fmt.Appendf(nil, "%d", s.number+1))
+	s.store(b)
+}
+
+// store stores events as the next part.
+func (s *Session) store(b batch) {
 	ctx, cancel := context.WithTimeout(s.ctx, StoreTimeout)
 	defer cancel()
 	number, part := s.part(b)

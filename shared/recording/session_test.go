@@ -387,6 +387,11 @@ func TestAbortedRecordingIsCut(t *testing.T) {
 	if r, err := recording.Verify(t.Context(), store, s.ID(), keys); err != nil || !r.IsCut() {
 		t.Errorf("the recording is %+v, %v; want it to be cut", r, err)
 	}
+	r, err := recording.Open(t.Context(), store, s.ID(), keys)
+	must(t, err)
+	if events, _ := readAll(t, r); len(events) != 1 || string(events[0].Data) != "x" {
+		t.Errorf("events %+v, want what was recorded before the abort", events)
+	}
 }
 
 // TestBeginFailsWithoutStore fails if a session begins although nothing can be recorded.
