@@ -1,11 +1,15 @@
 package recording
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -51,7 +55,6 @@ type header struct {
 	Height    uint16 `json:"height"`
 	Timestamp int64  `json:"timestamp"`
 	Title     string `json:"title,omitempty"`
-	Command   string `json:"command,omitempty"`
 	Info      *Info  `json:"clusterpass"`
 }
 
@@ -63,10 +66,38 @@ const (
 
 // Header returns the first line of a file in asciicast v2, without its end.
 func (i *Info) Header(width, height uint16) ([]byte, error) {
-	return json.Marshal(header{
-		Version: 2, Width: width, Height: height, Timestamp: i.Start.Unix(), Title: i.Title(),
-		Command: strings.Join(i.Command, " "), Info: i,
+	var line bytes.Buffer
+	e := json.NewEncoder(&line)
+	e.SetEscapeHTML(false) // or a < would take six bytes
+	err := e.Encode(header{
+		Version: 2, Width: width, Height: height, Timestamp: i.Start.Unix(), Title: i.Title(), Info: i,
 	})
+	return bytes.TrimSuffix(line.Bytes(), []byte("\n")), err
+}
+
+// maxCommand is the maximum size of Info.Command in a header. Each argument counts with its quotation marks and comma.
+const maxCommand = 16 << 10
+
+// limitCommand shortens Command to maxCommand, and then sets CommandSHA256. It does not change the old array.
+func (i *Info) limitCommand() {
+	const perArgument = 3
+	space := maxCommand
+	for n, argument := range i.Command {
+		if space -= perArgument; len(argument) <= space {
+			space -= len(argument)
+			continue
+		}
+		hash := sha256.New()
+		for _, a := range i.Command {
+			_, _ = hash.Write(append([]byte(a), 0))
+		}
+		i.CommandSHA256 = hex.EncodeToString(hash.Sum(nil))
+		i.Command = slices.Clone(i.Command[:n])
+		if space > 0 {
+			i.Command = append(i.Command, strings.ToValidUTF8(argument[:space], ""))
+		}
+		return
+	}
 }
 
 // Title returns the kind of the session and where it is.

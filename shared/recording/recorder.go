@@ -59,6 +59,7 @@ func (r *Recorder) Begin(ctx context.Context, i Info) (*Session, error) {
 	if !ValidID(i.ID) {
 		return nil, fmt.Errorf("begin a recording: the id %.64q is not valid", i.ID)
 	}
+	i.limitCommand()
 	first, err := i.Header(DefaultWidth, DefaultHeight)
 	if err != nil {
 		return nil, fmt.Errorf("begin a recording: %w", err)

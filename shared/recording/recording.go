@@ -22,7 +22,7 @@ type Info struct {
 	ID        string   `json:"id"`
 	User      string   `json:"user"`
 	Groups    []string `json:"groups,omitempty"`
-	Pass      string   `json:"pass,omitempty"`      // the uid of the caller's pass, if any
+	Pass      string   `json:"pass,omitempty"`      // the name of the caller's pass, if any
 	RequestID string   `json:"requestID,omitempty"` // the Audit-Id of the request
 	Cluster   string   `json:"cluster"`
 	Namespace string   `json:"namespace,omitempty"`
@@ -30,8 +30,11 @@ type Info struct {
 	Container string   `json:"container,omitempty"`
 	Kind      string   `json:"kind"` // Exec, Attach or PortForward
 	Command   []string `json:"command,omitempty"`
-	TTY       bool     `json:"tty,omitempty"`
-	HasInput  bool     `json:"hasInput,omitempty"` // the session has a standard input
+	// CommandSHA256 is set by Recorder.Begin if it shortens Command to 16 KiB. It is the SHA-256 of the whole Command in
+	// hexadecimal, with a zero byte after each argument.
+	CommandSHA256 string `json:"commandSHA256,omitempty"`
+	TTY           bool   `json:"tty,omitempty"`
+	HasInput      bool   `json:"hasInput,omitempty"` // the session has a standard input
 	// RecordsInput makes Session.Input record. Without it, Session.Input ignores the bytes.
 	RecordsInput bool      `json:"recordsInput,omitempty"`
 	Start        time.Time `json:"start"` // Recorder.Begin sets a zero time to the current one

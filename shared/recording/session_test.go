@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -143,10 +145,9 @@ func TestPartsAreAsciicast(t *testing.T) {
 	var header struct {
 		Version, Width, Height int
 		Timestamp              int64
-		Command                string
 	}
 	if err := json.Unmarshal([]byte(lines[0]), &header); err != nil || header.Version != 2 || header.Width != 80 ||
-		header.Height != 24 || header.Command != "sh -c ls" || time.Since(time.Unix(header.Timestamp, 0)) > time.Hour {
+		header.Height != 24 || time.Since(time.Unix(header.Timestamp, 0)) > time.Hour {
 		t.Errorf("header %s, %v", lines[0], err)
 	}
 	last := 0.0
@@ -176,6 +177,49 @@ func TestControlCharactersDoNotGrow(t *testing.T) {
 	report, err := recording.Verify(t.Context(), store, s.ID(), keys)
 	if err != nil || !report.Complete() || report.Size > int64(len(zeros)*3/2) {
 		t.Errorf("%d bytes become %+v, %v", len(zeros), report, err)
+	}
+}
+
+// TestLongCommandIsShortened fails if a caller's command makes headers large, or if its rest is not proved.
+func TestLongCommandIsShortened(t *testing.T) {
+	const limit = 16 << 10
+	fits := strings.Repeat("<", limit-6-2)
+	for name, tt := range map[string]struct {
+		command   []string
+		want      []string
+		shortened bool
+	}{
+		"short":              {[]string{"sh", "-c", "ls"}, []string{"sh", "-c", "ls"}, false},
+		"fits":               {[]string{"sh", fits}, []string{"sh", fits}, false},
+		"too long":           {[]string{"sh", fits + "é"}, []string{"sh", fits}, true},
+		"ends a character":   {[]string{"sh", fits[1:] + "é"}, []string{"sh", fits[1:]}, true},
+		"one argument more":  {[]string{"sh", fits, "x", "y"}, []string{"sh", fits}, true},
+		"many empty ones":    {make([]string, limit), make([]string, limit/3), true},
+		"a long one at last": {[]string{"sh", strings.Repeat("<", 1<<20), "x"}, []string{"sh", fits}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &storetest.Memory{}
+			i := newInfo()
+			i.Command = slices.Clone(tt.command)
+			s, keys := begin(t, store, i)
+			must(t, s.Close())
+			report, err := recording.Verify(t.Context(), store, s.ID(), keys)
+			must(t, err)
+			want := ""
+			if tt.shortened {
+				want = fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(tt.command, "\x00")+"\x00")))
+			}
+			if !slices.Equal(report.Info.Command, tt.want) || report.Info.CommandSHA256 != want {
+				t.Errorf("%d arguments and the digest %q, want %d and %q", len(report.Info.Command),
+					report.Info.CommandSHA256, len(tt.want), want)
+			}
+			if !slices.Equal(i.Command, tt.command) {
+				t.Error("the command of the caller was changed")
+			}
+			if first, err := store.Get(t.Context(), s.ID(), 0); err != nil || len(first) > limit+2<<10 {
+				t.Errorf("the first part has %d bytes, %v", len(first), err)
+			}
+		})
 	}
 }
 
@@ -417,7 +461,7 @@ func TestBeginFailsWithoutStore(t *testing.T) {
 			t.Errorf("both took %s", took)
 		}
 		i := newInfo()
-		i.Command = []string{strings.Repeat("x", 2<<20)}
+		i.User = strings.Repeat("x", 2<<20)
 		_, err := recording.New(recording.Config{Store: &storetest.Memory{}, Signer: signer}).Begin(t.Context(), i)
 		if err == nil || !strings.Contains(err.Error(), "header has") {
 			t.Errorf("a header of 2 MiB: %v", err)
