@@ -67,15 +67,29 @@ func (r *Recorder) Begin(ctx context.Context, i Info) (*Session, error) {
 	if len(first) > partSize {
 		return nil, fmt.Errorf("begin a recording: its header has %d bytes; want at most %d", len(first), partSize)
 	}
+	release := r.keep(i.ID)
 	s := newSession(context.WithoutCancel(ctx), r, i)
 	part := s.seal(append(first, '\n'), 0)
 	ctx, cancel := context.WithTimeout(ctx, StoreTimeout)
 	defer cancel()
 	if err := r.put(ctx, i.ID, 0, part); err != nil {
+		release()
 		return nil, fmt.Errorf("begin a recording: %w", err)
 	}
-	go s.run()
+	go func() {
+		s.run()
+		release()
+		close(s.done)
+	}()
 	return s, nil
+}
+
+// keep prevents the deletion of a recording while its session is open.
+func (r *Recorder) keep(id string) (release func()) {
+	if k, ok := r.cfg.Store.(Keeper); ok {
+		return k.Keep(id)
+	}
+	return func() {}
 }
 
 // put waits for a free slot and stores a part. It returns at the end of ctx at the latest, even if the Store does not:

@@ -70,6 +70,12 @@ type Store interface {
 	List(ctx context.Context, prefix string) ([]string, error)
 }
 
+// Keeper is a Store that deletes recordings by itself.
+type Keeper interface {
+	// Keep prevents the deletion of a recording until release is called, which may be called once.
+	Keep(id string) (release func())
+}
+
 // Errors of stores and sessions.
 var (
 	ErrNotFound = errors.New("recording not found")

@@ -23,7 +23,7 @@ type Session struct {
 	started  time.Time       // with a monotonic clock
 	wake     chan struct{}   // has an element if run must store the buffered events
 	failed   chan struct{}
-	done     chan struct{} // closed when run has returned
+	done     chan struct{} // closed after run has returned
 
 	// Only Begin and run use these.
 	previous [sha256.Size]byte // the digest of the last part
@@ -200,7 +200,6 @@ func (s *Session) failLocked(err error) {
 
 // run stores the parts until the session is closed or has failed.
 func (s *Session) run() {
-	defer close(s.done)
 	var writes sync.WaitGroup
 	defer writes.Wait()
 	slots := make(chan struct{}, maxInFlight)

@@ -4,7 +4,7 @@
 //   - A file appears complete, and survives a crash of the machine once Put has returned.
 //   - Several processes may use one directory.
 //   - Recordings are deleted whole, the one that was written first, first: after Config.MaxAge without a new part, and
-//     while the directory exceeds Config.MaxSize. The recording of a Put is never deleted by it.
+//     while the directory exceeds Config.MaxSize. The recordings that this process has open stay: see Keep.
 package dirstore
 
 import (
@@ -32,7 +32,7 @@ import (
 type Config struct {
 	Path    string        // is created, with mode 0700
 	MaxAge  time.Duration // the maximum age of the last part of a recording; 0 means no limit
-	MaxSize int64         // the maximum size of all recordings in bytes; 0 means no limit
+	MaxSize int64         // the maximum size of all recordings on the disk in bytes; 0 means no limit
 	Log     *slog.Logger  // names deleted recordings; nil discards
 	Now     func() time.Time
 }
@@ -44,9 +44,15 @@ type Store struct {
 
 	written   atomic.Int64 // bytes since the last check of the limits
 	enforcing sync.Mutex
+
+	mu   sync.Mutex
+	kept map[string]int // calls of Keep by recording, without those that were released
 }
 
-var _ recording.Store = (*Store)(nil)
+var (
+	_ recording.Store  = (*Store)(nil)
+	_ recording.Keeper = (*Store)(nil)
+)
 
 const (
 	tmpPrefix = ".tmp-"
@@ -76,7 +82,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the directory of recordings: %w", err)
 	}
-	s := &Store{cfg: cfg, root: root}
+	s := &Store{cfg: cfg, root: root, kept: map[string]int{}}
 	if err := s.checkMode("."); err != nil {
 		_ = root.Close()
 		return nil, fmt.Errorf("open the directory of recordings: %w", err)
@@ -128,7 +134,7 @@ func (s *Store) Put(ctx context.Context, id string, number int, part []byte) err
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Join(s.cfg.Path, name), err)
 	}
-	if s.cfg.MaxSize > 0 && s.written.Add(int64(len(part))) >= s.cfg.MaxSize/sizeChecks {
+	if s.cfg.MaxSize > 0 && s.written.Add(sizeOnDisk(int64(len(part)))) >= s.cfg.MaxSize/sizeChecks {
 		s.tryEnforce(ctx, id)
 	}
 	return nil

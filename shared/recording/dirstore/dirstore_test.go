@@ -2,6 +2,7 @@ package dirstore
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"io/fs"
 	"os"
@@ -174,24 +175,55 @@ func TestRetentionDeletesOldRecordings(t *testing.T) {
 // TestRetentionLimitsSize fails if recordings fill the disk, or if others than those that were written first go.
 func TestRetentionLimitsSize(t *testing.T) {
 	now := time.Now()
-	s := open(t, Config{MaxSize: 1000})
-	part := strings.Repeat("x", 30)
+	s := open(t, Config{MaxSize: 60 * block})
 	var ids []string
-	for n := range 40 { // 1200 bytes, with a check after each 50
+	for n := range 40 { // 80 blocks, of which the directories have a half, with a check after each third file
 		id := recording.NewID(now)
-		put(t, s, id, 0, part)
+		put(t, s, id, 0, "x")
 		age(t, s, id, now.Add(time.Duration(n-100)*time.Second))
 		ids = append(ids, id)
 	}
 	if err := s.Enforce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantIDs(t, s, ids[len(ids)-1000/len(part):]...)
+	wantIDs(t, s, ids[len(ids)-30:]...)
 	// The recording that is written stays, although it was written first and is too large alone.
 	last := ids[len(ids)-1]
 	age(t, s, last, now.Add(-time.Hour))
-	put(t, s, last, 1, strings.Repeat("y", 2000))
+	put(t, s, last, 1, strings.Repeat("y", 100*block))
 	wantIDs(t, s, last)
+}
+
+// TestRetentionKeepsOpenRecordings fails if a user with much output removes the recordings of sessions that still run.
+func TestRetentionKeepsOpenRecordings(t *testing.T) {
+	s := open(t, Config{MaxSize: 4 * block, MaxAge: time.Hour})
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := recording.NewSigner(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	quiet, err := recording.New(recording.Config{Store: s, Signer: signer}).Begin(t.Context(), recording.Info{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	age(t, s, quiet.ID(), time.Now().Add(-2*time.Hour))
+	loud := recording.NewID(time.Now())
+	put(t, s, loud, 0, strings.Repeat("x", 10*block))
+	if err := s.Enforce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, s, quiet.ID())
+	if err := quiet.Close(); err != nil {
+		t.Fatal(err)
+	}
+	age(t, s, quiet.ID(), time.Now().Add(-2*time.Hour))
+	if err := s.Enforce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, s)
 }
 
 // TestInterruptedDeletionContinues fails if a crash leaves recordings for ever, or a part of one in lists.

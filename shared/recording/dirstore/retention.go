@@ -20,8 +20,34 @@ const deletedPrefix = ".deleted-"
 // stored is a recording in the directory.
 type stored struct {
 	id   string
-	size int64
+	size int64     // on the disk
 	last time.Time // when the last part was stored
+}
+
+// block is the unit in which most file systems allocate space. Many small recordings take more than their bytes.
+const block = 4 << 10
+
+// sizeOnDisk returns the space of a file.
+func sizeOnDisk(size int64) int64 { return (size + block - 1) / block * block }
+
+// Keep implements recording.Keeper. It has no effect on other processes.
+func (s *Store) Keep(id string) (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept[id]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.kept[id]--; s.kept[id] == 0 {
+			delete(s.kept, id)
+		}
+	}
+}
+
+func (s *Store) isKept(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept[id] > 0
 }
 
 // Enforce deletes recordings beyond the limits.
@@ -33,7 +59,7 @@ func (s *Store) tryEnforce(ctx context.Context, active string) {
 	}
 }
 
-// enforce deletes recordings beyond the limits, but not the one with the id active. It returns at once if another call
+// enforce deletes recordings beyond the limits, but not the one with the id active, or those that are kept. It returns at once if another call
 // is running.
 func (s *Store) enforce(ctx context.Context, active string) error {
 	if s.cfg.MaxAge == 0 && s.cfg.MaxSize == 0 || !s.enforcing.TryLock() {
@@ -56,7 +82,7 @@ func (s *Store) enforce(ctx context.Context, active string) error {
 	for _, r := range all {
 		old := s.cfg.MaxAge > 0 && now.Sub(r.last) > s.cfg.MaxAge
 		large := s.cfg.MaxSize > 0 && total > s.cfg.MaxSize
-		if r.id == active || !old && !large {
+		if r.id == active || s.isKept(r.id) || !old && !large {
 			continue
 		}
 		if err := s.delete(r.id); err != nil {
@@ -90,7 +116,7 @@ func (s *Store) recordings(ctx context.Context) ([]stored, error) {
 }
 
 func (s *Store) measure(id string) (stored, error) {
-	r := stored{id: id}
+	r := stored{id: id, size: block} // of the directory
 	entries, err := s.readDir(id)
 	if err != nil {
 		return r, err
@@ -106,7 +132,7 @@ func (s *Store) measure(id string) (stored, error) {
 			_ = s.root.Remove(path.Join(id, e.Name())) // or another process does
 			continue
 		}
-		r.size += fi.Size()
+		r.size += sizeOnDisk(fi.Size())
 		if fi.ModTime().After(r.last) {
 			r.last = fi.ModTime()
 		}
