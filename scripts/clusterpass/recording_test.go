@@ -157,6 +157,10 @@ func TestRecordingVerify(t *testing.T) {
 	}
 	r.wantError(t, "part 1 is changed", "verify", id, good)
 	r.wantError(t, "1 of 2 are not complete", "verify", id, good)
+	unreadable := recording.NewID(time.Now())
+	for _, want := range []string{unreadable + ": not readable", good + ": complete", "2 of 3 are not complete"} {
+		r.wantError(t, want, "verify", unreadable, id, good)
+	}
 	r.wantError(t, "part 1 is changed", "play", id, "--speed", "0")
 	r.wantError(t, "part 1 is changed", "export", id, filepath.Join(t.TempDir(), "out.cast"))
 	r.want(t, "ls -la /", "play", id, "--speed", "0", "--unverified")
