@@ -21,6 +21,7 @@ type Filter struct {
 
 	state    filterState
 	sequence []byte // the escape sequence so far, without ESC
+	skipped  int    // bytes of the string so far
 	partial  []byte // the beginning of a character
 	last     rune
 }
@@ -31,8 +32,7 @@ const (
 	inText filterState = iota
 	inEscape
 	inCSI
-	inString    // OSC, DCS, SOS, PM or APC
-	inStringEnd // after ESC in a string
+	inString // OSC, DCS, SOS, PM or APC
 )
 
 const (
@@ -42,6 +42,11 @@ const (
 	substitute = 0x1a
 	// maxSequence bounds the memory of a sequence. Longer ones are removed.
 	maxSequence = 128
+	// maxString is the size of a string, after which text passes again. A string without an end must not hide what
+	// follows it.
+	maxString = 4 << 10
+	// maxDigits bounds numbers, such as how often a character is repeated.
+	maxDigits = 4
 )
 
 // Write implements io.Writer.
@@ -68,11 +73,11 @@ func (f *Filter) add(out []byte, r rune) []byte {
 	case r == cancel || r == substitute:
 		f.state = inText
 		return out
-	case f.state == inString || f.state == inStringEnd:
-		f.skipString(r)
-		return out
-	case r == escape:
+	case r == escape: // also ends a string, as in terminals
 		f.state, f.sequence = inEscape, f.sequence[:0]
+		return out
+	case f.state == inString:
+		f.skipString(r)
 		return out
 	case r < ' ' || r == 0x7f:
 		return f.control(out, r)
@@ -103,13 +108,9 @@ func (f *Filter) control(out []byte, r rune) []byte {
 
 func (f *Filter) skipString(r rune) {
 	const stringTerminator = 0x9c
-	switch {
-	case r == bell || r == stringTerminator || f.state == inStringEnd && r == '\\':
+	f.skipped += utf8.RuneLen(r)
+	if r == bell || r == stringTerminator || f.skipped >= maxString {
 		f.state = inText
-	case r == escape:
-		f.state = inStringEnd
-	default:
-		f.state = inString
 	}
 }
 
@@ -121,8 +122,11 @@ func (f *Filter) escape(out []byte, r rune) []byte {
 			f.state = inCSI
 			return out
 		case ']', 'P', 'X', '^', '_':
-			f.state = inString
+			f.state, f.skipped = inString, 0
 			return out
+		case 'c': // it would also remove what the reader's terminal has kept
+			f.state = inText
+			return append(out, softReset...)
 		}
 	}
 	if ' ' <= r && r <= '/' { // the final character follows
@@ -133,7 +137,7 @@ func (f *Filter) escape(out []byte, r rune) []byte {
 	}
 	f.state = inText
 	intermediate := string(f.sequence)
-	passes := intermediate == "" && strings.ContainsRune("78=>DEHMcNOno|}~", r) ||
+	passes := intermediate == "" && strings.ContainsRune("78=>DEHMNOno|}~", r) ||
 		len(intermediate) == 1 && strings.Contains("()*+-./#", intermediate) && r < utf8.RuneSelf
 	if !passes {
 		return out
@@ -171,6 +175,14 @@ var modes = []int{1, 3, 5, 6, 7, 12, 25, 45, 47, 69, 1047, 1048, 1049, 2026}
 
 // allowed returns the parameters of a control sequence that pass.
 func allowed(parameters string, final byte) (string, bool) {
+	isDigit := func(r rune) bool { return '0' <= r && r <= '9' }
+	for number := range strings.FieldsFuncSeq(parameters, func(r rune) bool { return !isDigit(r) }) {
+		n, err := strconv.Atoi(number)
+		erasesHistory := final == 'J' && n == 3
+		if err != nil || len(number) > maxDigits || erasesHistory {
+			return "", false
+		}
+	}
 	isNumeric := strings.Trim(parameters, "0123456789;:") == ""
 	switch {
 	case isNumeric && strings.IndexByte(drawing, final) >= 0:
@@ -197,5 +209,9 @@ func allowed(parameters string, final byte) (string, bool) {
 	return "", false
 }
 
-// Reset ends what recorded output may have left: colours, a hidden cursor, the second screen, modes of the keyboard.
-const Reset = "\x1b[0m\x1b[?25h\x1b[?1049l\x1b[?1l\x1b>\x1b[?7h\x1b[r\x1b(B\x0f"
+// softReset resets the modes of a terminal and clears its screen.
+const softReset = "\x1b[!p\x1b[H\x1b[2J"
+
+// Reset ends what recorded output may have left: colours, a hidden cursor, the second screen, modes of the keyboard,
+// and all others that Filter passes.
+const Reset = "\x1b[!p\x1b[4;20l\x1b[?3;5;6;45;69;2026l\x1b[0 q\x1b[0m\x1b[?25h\x1b[?1049l\x1b[?1l\x1b>\x1b[?7h\x1b[r\x1b(B\x0f"

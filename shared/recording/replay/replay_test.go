@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -76,6 +77,11 @@ func TestFilterRemovesWhatIsNoDrawing(t *testing.T) {
 		"no UTF-8":                 {"a\xffb\xe2\x82", "a\uFFFDb"},
 		"other controls":           {"a\x00\x7f\x01b", "ab"},
 		"long sequence":            {"\x1b[" + strings.Repeat("1", 1000) + "mx", "x"},
+		"string before another":    {"a\x1b]0;t\x1b[1mb\x1b]0;\x1b\x1b\\c\x1bP\x1b]0;t\ad", "a\x1b[1mbcd"},
+		"string without an end":    {"\x1b]0;" + strings.Repeat("t", maxString-2) + "rm", "rm"},
+		"long numbers":             {"\x1b[9999b\x1b[10000b\x1b[1;00001H\x1b[?00025l\x1b[99999999999999999999C", "\x1b[9999b"},
+		"erased history":           {"\x1b[3J\x1b[03J\x1b[2;3J\x1b[?3J\x1b[2J\x1b[3K", "\x1b[2J\x1b[3K"},
+		"reset":                    {"a\x1bcb", "a" + softReset + "b"},
 		"long intermediates":       {"\x1b" + strings.Repeat(" ", 1000) + "Fx", "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,6 +118,38 @@ func TestFilterKeepsScreen(t *testing.T) {
 	}
 	if got, want := show(true), show(false); got != want || !strings.Contains(want, "midupe") {
 		t.Errorf("filtered:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// TestResetEndsEveryMode fails if a recording leaves a mode in the terminal of who played it.
+func TestResetEndsEveryMode(t *testing.T) {
+	reset := map[string]bool{}
+	for sequence := range strings.SplitSeq(Reset, "\x1b[") {
+		private, ok := strings.CutPrefix(strings.TrimSuffix(sequence, "\x1b>"), "?")
+		if !ok {
+			continue
+		}
+		for mode := range strings.SplitSeq(private[:len(private)-1], ";") {
+			reset[mode] = true
+		}
+	}
+	for _, mode := range modes {
+		switch mode {
+		case 12: // the blinking of the cursor, which its style in Reset sets
+		case 47, 1047, 1048: // the second screen and its cursor, as 1049
+		default:
+			if !reset[strconv.Itoa(mode)] {
+				t.Errorf("%q does not reset the mode %d", Reset, mode)
+			}
+		}
+	}
+	for _, left := range []string{"\x1b[4h", "\x1b[?6h\x1b[3;4r", "\x1b[?1049h", "\x1b(0"} {
+		term := vt10x.New(vt10x.WithSize(20, 5))
+		_, err := fmt.Fprint(term, left, Reset, "\x1b[2J\x1b[Habc\x1b[Hxy")
+		must(t, err)
+		if got := strings.TrimSpace(term.String()); got != "xyc" {
+			t.Errorf("after %q and Reset, the screen shows %q", left, got)
+		}
 	}
 }
 
