@@ -68,7 +68,7 @@ const (
 func (i *Info) Header(width, height uint16) ([]byte, error) {
 	var line bytes.Buffer
 	e := json.NewEncoder(&line)
-	e.SetEscapeHTML(false) // or a < would take six bytes
+	e.SetEscapeHTML(false) // each < would have six bytes
 	err := e.Encode(header{
 		Version: 2, Width: width, Height: height, Timestamp: i.Start.Unix(), Title: i.Title(), Info: i,
 	})

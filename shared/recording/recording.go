@@ -44,7 +44,7 @@ type Info struct {
 const (
 	// MaxPart is the maximum size of a part in bytes. A recorder ends a part at about half of it.
 	MaxPart = 2 << 20
-	// StoreTimeout is how long a part may wait and be written before its session fails.
+	// StoreTimeout is how long a part may wait for a slot of its Recorder and be written. After that, its session fails.
 	StoreTimeout = 10 * time.Second
 )
 

@@ -14,8 +14,8 @@ import (
 
 // Session records one session. Its methods are safe for concurrent use. An event has the time of its call.
 //
-// The methods that record copy their arguments. They block while the Store is too slow, for about StoreTimeout at most,
-// and then return an error. After an error, nothing more is recorded and the recording stays without an end.
+// The methods that record copy their arguments. They block while the Store is too slow, for about twice StoreTimeout at
+// most, and then return an error. After an error, nothing more is recorded and the recording stays without an end.
 type Session struct {
 	recorder *Recorder
 	info     Info

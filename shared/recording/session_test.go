@@ -298,7 +298,7 @@ func TestSlowStoreFailsSession(t *testing.T) {
 	})
 }
 
-// TestHungStoreFailsSession fails if a store that ignores its deadline, such as a dead network file system, lets
+// TestHungStoreFailsSession fails if a store that ignores its deadline lets
 // sessions go on unrecorded, or blocks them for ever.
 func TestHungStoreFailsSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

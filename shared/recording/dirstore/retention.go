@@ -24,7 +24,7 @@ type stored struct {
 	last time.Time // when the last part was stored
 }
 
-// block is the unit in which most file systems allocate space. Many small recordings take more than their bytes.
+// block is the unit in which most file systems allocate space. Many small recordings need more than their bytes.
 const block = 4 << 10
 
 // sizeOnDisk returns the space of a file.
@@ -116,7 +116,7 @@ func (s *Store) recordings(ctx context.Context) ([]stored, error) {
 }
 
 func (s *Store) measure(id string) (stored, error) {
-	r := stored{id: id, size: block} // of the directory
+	r := stored{id: id, size: block} // the directory itself
 	entries, err := s.readDir(id)
 	if err != nil {
 		return r, err
