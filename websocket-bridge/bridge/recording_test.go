@@ -377,6 +377,9 @@ func TestRecorderFails(t *testing.T) {
 		})
 		echo(conn)
 		_ = conn.Close()
+		if r := rb.onlyRecording(); !r.isCut {
+			t.Errorf("the recording is complete: %s", r)
+		}
 		a := rb.audit.Events(t, 2)[1].Annotations
 		if a[audit.FailureAnnotation] != "" || a[audit.UnrecordedAnnotation] == "" {
 			t.Errorf("audit %v", a)
@@ -451,19 +454,36 @@ func TestUndecodableSessions(t *testing.T) {
 }
 
 // TestFragmentsForTheMember: kube-apiserver reads each frame as a message, so what a client types could be hidden in
-// the second frame of a message.
+// the second frame of a message. A recording that stops there must verify as cut, whatever the level of the policy.
 func TestFragmentsForTheMember(t *testing.T) {
-	rb := serveRecorded(t, required, Limits{}, talking(t, echoing))
-	conn := rb.mustDial("alice", recordedPath+"&stderr=1", "v5.channel.k8s.io")
-	w, err := conn.NextWriter(websocket.BinaryMessage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = w.Write(bytes.Repeat([]byte{0}, 8<<10)) // more than the buffer of the client
-	_ = w.Close()
-	_, m, err := conn.ReadMessage()
-	if err != nil || !strings.Contains(string(m), "required recording failed") {
-		t.Errorf("%q, %v", m, err)
+	for name, tt := range map[string]struct {
+		rule rules
+		want string
+	}{
+		"required":    {required, "required recording failed"},
+		"best effort": {bestEffort, strings.Repeat("\x00", 8<<10)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rb := serveRecorded(t, tt.rule, Limits{}, talking(t, echoing))
+			conn := rb.mustDial("alice", recordedPath+"&stderr=1", "v5.channel.k8s.io")
+			w, err := conn.NextWriter(websocket.BinaryMessage)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = w.Write(bytes.Repeat([]byte{0}, 8<<10)) // more than the buffer of the client
+			_ = w.Close()
+			_, m, err := conn.ReadMessage()
+			if err != nil || !strings.Contains(string(m), tt.want) {
+				t.Errorf("%.200q, %v", m, err)
+			}
+			_ = conn.Close()
+			if r := rb.onlyRecording(); !r.isCut {
+				t.Errorf("the recording is complete: %s", r)
+			}
+			if a := rb.audit.Events(t, 2)[1].Annotations; a[audit.UnrecordedAnnotation] == "" {
+				t.Errorf("audit %v", a)
+			}
+		})
 	}
 }
 

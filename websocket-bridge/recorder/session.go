@@ -82,7 +82,8 @@ const (
 	closeTimeout = time.Second     // for the client, after the last frame
 )
 
-// fail stops the recording. If it is required, fail also makes the session end within finishTime.
+// fail stops the recording, which stays without an end. If it is required, fail also makes the session end within
+// finishTime.
 func (s *Session) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,6 +91,7 @@ func (s *Session) fail(err error) {
 		return
 	}
 	s.failure = err
+	s.rec.Abort(err) // a complete recording would hide the rest of the session
 	if s.call.Rule.Level == policy.BestEffort {
 		s.state.Store(isOff)
 		return
