@@ -23,6 +23,10 @@ func (g *Gateway) serveFleet(w *recorder, r *http.Request, c *call) error {
 	if g.cfg.Fleet == nil {
 		return g.notServed(w, r, c)
 	}
+	c.canHideSession = addsDebugContainer(c.request.Resource) // serveCluster checks the requests that the fleet returns
+	if err := g.checkHiddenSession(r.Context(), c); err != nil {
+		return err
+	}
 	if err := g.cfg.Function.redirectUnserved(w, r, c.request); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
@@ -42,25 +43,38 @@ func isSession(res route.Resource) bool {
 
 // canHideSession reports whether a request could carry a session that nothing records. Proxy subresources reach
 // kubelets, which run commands, and applications with terminals of their own. An upgraded connection may have any
-// protocol, except for those of logs and watches.
+// protocol, except for those of logs of pods and of watches.
 func canHideSession(req route.Request, h http.Header) bool {
 	res := req.Resource
 	switch {
+	case addsDebugContainer(res):
+		return true
 	case !req.IsStream || isSession(res):
 		return false
 	case res.Verb == "proxy" || res.Subresource == "proxy" || sessionSubresources[res.Subresource]:
 		return true
 	}
-	return len(h["Upgrade"]) > 0 && res.Subresource != "log" && (res.Verb != "watch" || res.Subresource != "")
+	isLog := res.APIGroup == "" && res.Resource == "pods" && res.Subresource == "log"
+	isWatch := res.Verb == "watch" && res.Name == "" && res.Subresource == ""
+	return len(h["Upgrade"]) > 0 && !isLog && !isWatch
 }
 
-// recordingRule returns the rule for a request to the cluster of c.
+// addsDebugContainer reports whether a request may add an ephemeral container to a pod. Its command needs no session to
+// run, and its output is then only in the logs.
+func addsDebugContainer(res route.Resource) bool {
+	isWrite := res.Verb != "get" && res.Verb != "list" && res.Verb != "watch"
+	return res.IsResource && res.APIGroup == "" && res.Resource == "pods" && res.Subresource == "ephemeralcontainers" &&
+		isWrite
+}
+
+// recordingRule returns the rule for a request to the cluster of c, or to any cluster of the fleet.
 func (g *Gateway) recordingRule(ctx context.Context, c *call) (policy.Rule, error) {
 	if g.cfg.Recordings == nil {
 		return policy.Rule{}, nil
 	}
+	namespace, _, _ := strings.Cut(c.request.Resource.Namespace, "@") // the fleet has NAMESPACE@CLUSTER
 	return g.cfg.Recordings.For(ctx, policy.Call{
-		User: c.user, Cluster: c.request.Route.Cluster, Namespace: c.request.Resource.Namespace,
+		User: c.user, Cluster: c.request.Route.Cluster, Namespace: namespace,
 	})
 }
 
@@ -72,6 +86,11 @@ func (g *Gateway) checkHiddenSession(ctx context.Context, c *call) error {
 	rule, err := g.recordingRule(ctx, c)
 	if err != nil || rule.Level != policy.Required {
 		return err
+	}
+	if addsDebugContainer(c.request.Resource) {
+		return status.New(status.Forbidden, c.request.Route.Cluster,
+			"the call was refused: RecordingPolicy %q requires recordings of your sessions, and a debug container can run "+
+				"a command without one; use exec or attach", rule.Policy)
 	}
 	return status.New(status.Forbidden, c.request.Route.Cluster,
 		"the call was refused: RecordingPolicy %q requires recordings of your sessions, and this connection could carry "+

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
@@ -61,12 +62,18 @@ func TestHiddenSessions(t *testing.T) {
 		{"GET", ns + "/pods/p/shell?watch=1", "websocket", true, "a"},
 		{"GET", "/api/v1/watch/namespaces/a/pods/p/console", "websocket", true, "a"},
 		{"GET", "/anything", "websocket", true, ""},
+		{"GET", "/api/v1/watch/namespaces/a/pods/p", "websocket", true, "a"},
+		{"GET", "/apis/example.io/v1/namespaces/a/pods/p/log?follow=1", "websocket", true, "a"},
+		{"GET", ns + "/machines/m/log?follow=1", "websocket", true, "a"},
+		{"PATCH", ns + "/pods/p/ephemeralcontainers", "", true, "a"},
+		{"PUT", ns + "/pods/p/ephemeralcontainers?watch=1", "", true, "a"},
 
 		{"GET", ns + "/pods", "", false, ""},
 		{"GET", ns + "/pods?watch=1", "websocket", false, ""},
-		{"GET", "/api/v1/watch/namespaces/a/pods/p", "websocket", false, ""},
 		{"GET", ns + "/pods/p/log?follow=1", "websocket", false, ""},
-		{"PATCH", ns + "/pods/p/ephemeralcontainers", "", false, ""},
+		{"GET", ns + "/pods/p/log?follow=1", "", false, ""},
+		{"GET", ns + "/pods/p/ephemeralcontainers", "", false, ""},
+		{"PATCH", "/apis/example.io/v1/namespaces/a/pods/p/ephemeralcontainers", "", false, ""},
 	}
 	for _, tt := range tests {
 		called.Store(false)
@@ -94,7 +101,29 @@ func TestHiddenSessions(t *testing.T) {
 	gatewaytest.WantStatus(t, resp, http.StatusServiceUnavailable, "store_unavailable", "cannot be read")
 }
 
-// TestSessionsWithoutABridge: a program without a recorder must not serve a session whose recording is required.
+// TestDebugContainersOfTheFleet: the fleet writes to members itself, so it must refuse what a member's own URL refuses.
+func TestDebugContainersOfTheFleet(t *testing.T) {
+	var called atomic.Bool
+	member := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
+		called.Store(r.Method == http.MethodPatch || called.Load())
+		w.WriteHeader(http.StatusNotFound)
+	})
+	rule := &recordingRule{}
+	rule.level.Store(policy.Required)
+	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) { c.Recordings = rule }})
+	h.AddCluster("m", member.Kubeconfig(`{"token":"t"}`))
+	for _, path := range []string{"a/pods/p@m", "a@m/pods/p", "a/pods/p"} {
+		resp := h.Do("PATCH", "/fleet/api/v1/namespaces/"+path+"/ephemeralcontainers",
+			http.Header{"Content-Type": {"application/merge-patch+json"}}, "{}")
+		gatewaytest.WantStatus(t, resp, http.StatusForbidden, "forbidden", "a debug container can run a command")
+		if asked := rule.last.Load().(policy.Call); asked.Cluster != "" || asked.Namespace != "a" || called.Load() {
+			t.Errorf("%s: decided for %+v, the member was called: %v", path, asked, called.Load())
+		}
+	}
+}
+
+// TestSessionsWithoutABridge: a program without a recorder must not serve a session whose recording is required. The
+// audit log must show that another one was not recorded.
 func TestSessionsWithoutABridge(t *testing.T) {
 	member := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
@@ -107,10 +136,15 @@ func TestSessionsWithoutABridge(t *testing.T) {
 		rule.level.Store(policy.Required)
 		gatewaytest.WantStatus(t, h.Do("POST", path, nil, ""), http.StatusServiceUnavailable, "recording_failed",
 			`RecordingPolicy "strict" requires its recording`)
+		h.Audit.Events(t, 2)
 		for _, level := range []policy.Level{policy.None, policy.BestEffort} {
 			rule.level.Store(level)
 			if resp := h.Do("POST", path, nil, ""); resp.StatusCode != http.StatusNoContent {
 				t.Errorf("%s with the level %q: %s", subresource, level, resp.Status)
+			}
+			a := h.Audit.Events(t, 2)[1].Annotations[audit.UnrecordedAnnotation]
+			if (a != "") != (level == policy.BestEffort) {
+				t.Errorf("%s with the level %q: unrecorded %q", subresource, level, a)
 			}
 		}
 	}

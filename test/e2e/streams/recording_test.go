@@ -32,7 +32,7 @@ func TestRecordings(t *testing.T) {
 		g.Env = dialect.Env
 		for kind, check := range map[string]func(t *testing.T, g e2e.Kubectl, ns, word string){
 			"exec": checkRecordedExec, "transfer": checkRecordedTransfer, "terminal": checkRecordedTerminal,
-			"attach": checkRecordedAttach, "debug": checkRecordedDebug, "port-forward": checkRecordedPortForward,
+			"attach": checkRecordedAttach, "debug": checkRefusedDebug, "port-forward": checkRecordedPortForward,
 		} {
 			t.Run(dialect.Name+"/"+kind, func(t *testing.T) { check(t, g, ns, kind+"-by-"+dialect.Name) })
 		}
@@ -87,6 +87,28 @@ func checkRecordedAttach(t *testing.T, g e2e.Kubectl, ns, word string) {
 	})
 	if r.Kind != recording.Attach || !strings.Contains(r.Events[recording.Output], "got "+word) {
 		t.Errorf("recorded %q of %+v", r.Events, r.Info)
+	}
+}
+
+// checkRefusedDebug fails if a policy that requires recordings permits a debug container. Its command could run without
+// a session.
+func checkRefusedDebug(t *testing.T, g e2e.Kubectl, ns, word string) {
+	t.Helper()
+	r := g.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(""), "-n", ns, "debug", "shell", "-i", "--quiet",
+		"--image=any", "--", "sh", "-c", "echo debugged "+word)
+	if r.Code == 0 || !strings.Contains(r.Stderr, "a debug container can run a command without one") {
+		t.Errorf("debug: %v", r)
+	}
+}
+
+// TestRecordedDebugContainers fails if the session of a debug container is not recorded where the policy permits it.
+func TestRecordedDebugContainers(t *testing.T) {
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
+	g := e2e.Through(t, "member1")
+	e2e.RecordNamespace(t, ns, "bestEffort", false, func() { g.Run(t, "-n", ns, "exec", "shell", "--", "true") })
+	for _, dialect := range e2e.Dialects {
+		g.Env = dialect.Env
+		t.Run(dialect.Name, func(t *testing.T) { checkRecordedDebug(t, g, ns, "debug-by-"+dialect.Name) })
 	}
 }
 
