@@ -33,6 +33,9 @@ func (plainStreams) ForwardStream(w http.ResponseWriter, r *http.Request, c *Str
 			"the session was refused: RecordingPolicy %q requires its recording, and this program records none; "+
 				"call the URL under /bridge", c.Rule.Policy)
 	}
+	if c.Rule.Level == policy.BestEffort {
+		c.RecordUnrecorded("this program records no sessions; those of the URL under /bridge are recorded")
+	}
 	return forward.Do(w, r, c.Call)
 }
 
