@@ -225,7 +225,7 @@ func printSummary(w io.Writer, id string, s *recording.Summary) {
 	if !s.Complete {
 		state = "no end"
 	}
-	_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", id, s.Start.UTC().Format(time.RFC3339), cell(s.User),
+	_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", id, s.Start.UTC().Format(time.RFC3339), cell(s.Caller()),
 		cell(s.Kind), cell(s.Cluster), cell(s.Namespace), cell(s.Pod), cell(strings.Join(s.Command, " ")), state)
 }
 
@@ -302,7 +302,7 @@ func printReport(w io.Writer, id string, r *recording.Report) {
 	_, _ = fmt.Fprintf(w, "%s: %s: %d parts, %d bytes, %s\n", id, state, r.Parts, r.Size,
 		r.Duration.Round(time.Millisecond))
 	if i := r.Info; i != nil {
-		_, _ = fmt.Fprintf(w, "  %s by %s at %s, request %s\n", cell(i.Title()), cell(i.User),
+		_, _ = fmt.Fprintf(w, "  %s by %s at %s, request %s\n", cell(i.Title()), cell(i.Caller()),
 			i.Start.UTC().Format(time.RFC3339), cell(i.RequestID))
 	}
 	for _, f := range r.Faults {

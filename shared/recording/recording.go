@@ -38,6 +38,17 @@ type Info struct {
 	// RecordsInput makes Session.Input record. Without it, Session.Input ignores the bytes.
 	RecordsInput bool      `json:"recordsInput,omitempty"`
 	Start        time.Time `json:"start"` // Recorder.Begin sets a zero time to the current one
+
+	// Impersonator is the user that impersonates User (--as). "" means none.
+	Impersonator string `json:"impersonator,omitempty"`
+}
+
+// Caller returns the user, with the impersonator if there is one.
+func (i *Info) Caller() string {
+	if i.Impersonator == "" {
+		return i.User
+	}
+	return i.User + ", impersonated by " + i.Impersonator
 }
 
 // Limits of a recording.

@@ -125,7 +125,7 @@ func infoOf(req *http.Request, c *gateway.StreamCall) recording.Info {
 		info.TTY, info.HasInput = route.TruthyIn(query, "tty"), route.TruthyIn(query, "stdin")
 	}
 	if c.User != nil {
-		info.User, info.Groups = c.User.Name, c.User.Groups
+		info.User, info.Groups, info.Impersonator = c.User.Name, c.User.Groups, c.User.Impersonator
 	}
 	if c.Caller != nil {
 		if passes := c.Caller.Extra[identity.ExtraPass]; len(passes) > 0 {
