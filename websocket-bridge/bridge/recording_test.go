@@ -453,6 +453,116 @@ func TestUndecodableSessions(t *testing.T) {
 	}
 }
 
+// TestUnknownProtocolByBestEffort: such a policy must not refuse what the recorder does not know, but must say so.
+func TestUnknownProtocolByBestEffort(t *testing.T) {
+	offered := make(chan http.Header, 1)
+	rb := serveRecorded(t, bestEffort, Limits{}, func(w http.ResponseWriter, r *http.Request) {
+		offered <- r.Header.Clone()
+		u := websocket.Upgrader{Subprotocols: []string{"v9.channel.k8s.io"}}
+		conn, err := u.Upgrade(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		echoing(conn)
+		_ = conn.Close()
+	})
+	conn := rb.mustDial("alice", recordedPath, "v9.channel.k8s.io")
+	_ = conn.WriteMessage(websocket.BinaryMessage, []byte("anything"))
+	if _, m, err := conn.ReadMessage(); err != nil || string(m) != "anything" {
+		t.Errorf("%q, %v", m, err)
+	}
+	_ = conn.Close()
+	if got := (<-offered).Get("Sec-Websocket-Protocol"); got != "v9.channel.k8s.io" {
+		t.Errorf("the member got the protocol %q", got)
+	}
+	if r := rb.onlyRecording(); !r.isCut {
+		t.Errorf("the recording is complete: %s", r)
+	}
+	if a := rb.audit.Events(t, 2)[1].Annotations; a[audit.UnrecordedAnnotation] == "" {
+		t.Errorf("audit %v", a)
+	}
+}
+
+// TestRecordedBodies: a member that answers with a body instead of a session would pass the recorder.
+func TestRecordedBodies(t *testing.T) {
+	member := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-From-Member", "1")
+		w.Header().Set("Content-Type", "text/secret")
+		_, _ = io.WriteString(w, "a shell of its own")
+	}
+	upgrade := []string{
+		"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol: v5.channel.k8s.io",
+	}
+	for name, header := range map[string][]string{"upgrade": upgrade, "no upgrade": nil} {
+		t.Run(name, func(t *testing.T) {
+			get := func(rb *recordedBridge) (*http.Response, string) {
+				resp, _ := rb.get("alice", recordedPath, header...)
+				body, err := io.ReadAll(resp.Body)
+				if err != nil {
+					t.Error(err)
+				}
+				return resp, string(body)
+			}
+			rb := serveRecorded(t, required, Limits{}, member)
+			resp, body := get(rb)
+			if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("X-From-Member") != "" ||
+				resp.Header.Get("Content-Type") == "text/secret" || strings.Contains(body, "a shell") {
+				t.Errorf("%s %v: %s", resp.Status, resp.Header, body)
+			}
+			if r := rb.onlyRecording(); !r.isCut {
+				t.Errorf("the recording is complete: %s", r)
+			}
+			rb = serveRecorded(t, bestEffort, Limits{}, member)
+			resp, body = get(rb)
+			if resp.StatusCode != http.StatusOK || resp.Header.Get("X-From-Member") == "" || body != "a shell of its own" {
+				t.Errorf("best effort: %s: %s", resp.Status, body)
+			}
+			if r := rb.onlyRecording(); !r.isCut {
+				t.Errorf("best effort: the recording is complete: %s", r)
+			}
+		})
+	}
+}
+
+// TestEndlessFrameIsNotRecordedForEver: a member that sends one frame without an end must not use it for output that
+// nothing records.
+func TestEndlessFrameIsNotRecordedForEver(t *testing.T) {
+	const before, after = 4 << 10, 4 << 20
+	rb := serveRecorded(t, required, Limits{}, func(w http.ResponseWriter, r *http.Request) {
+		u := websocket.Upgrader{Subprotocols: []string{"base64.channel.k8s.io"}}
+		conn, err := u.Upgrade(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		raw := conn.NetConn()
+		_, _ = raw.Write([]byte("\x81\x7f\x00\x00\x00\x00\x40\x00\x00\x00" + "1" + strings.Repeat("A", before)))
+		_, _, _ = conn.ReadMessage()                       // the client has received it
+		_, _ = raw.Write(bytes.Repeat([]byte("!"), after)) // is no base64
+		_, _, _ = conn.ReadMessage()
+	})
+	conn := rb.mustDial("alice", recordedPath, "base64.channel.k8s.io")
+	_, m, err := conn.NextReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.CopyN(io.Discard, m, 1+before); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.WriteMessage(websocket.TextMessage, []byte("0eA=="))
+	n, err := io.Copy(io.Discard, m)
+	if err == nil || n > 64<<10 {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	_ = conn.Close()
+	if r := rb.onlyRecording(); !r.isCut {
+		t.Errorf("the recording is complete: %s", r)
+	}
+}
+
 // TestFragmentsForTheMember: kube-apiserver reads each frame as a message, so what a client types could be hidden in
 // the second frame of a message. A recording that stops there must verify as cut, whatever the level of the policy.
 func TestFragmentsForTheMember(t *testing.T) {

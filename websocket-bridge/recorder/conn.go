@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -20,14 +21,50 @@ import (
 // writer observes the response to the request of a session, and the connection after the handshake.
 type writer struct {
 	http.ResponseWriter
-	s *Session
+	s         *Session
+	own       http.Header // the header before the request was forwarded
+	isRefused bool
+}
+
+func newWriter(w http.ResponseWriter, s *Session) *writer {
+	return &writer{ResponseWriter: w, s: s, own: w.Header().Clone()}
 }
 
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// WriteHeader refuses a success without a switch of protocols if the recording is required. The body of such a response
+// would be a session that nothing records.
 func (w *writer) WriteHeader(code int) {
-	w.s.code.CompareAndSwap(0, int32(code))
+	if code >= http.StatusOK {
+		w.s.code.CompareAndSwap(0, int32(code))
+	}
+	if code >= 200 && code < 300 && w.s.info.Kind != recording.PortForward {
+		w.s.fail(errHandshake)
+		if w.isRefused = w.s.state.Load() == isEnding; w.isRefused {
+			clear(w.Header())
+			maps.Copy(w.Header(), w.own)
+			return
+		}
+	}
 	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	if w.s.code.Load() == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.isRefused {
+		return 0, errEnding
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// FlushError implements the interface of http.ResponseController.
+func (w *writer) FlushError() error {
+	if w.isRefused {
+		return errEnding
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -49,10 +86,15 @@ type conn struct {
 	head    []byte     // the response to the handshake so far; nil once it is complete
 	decoder decode.Decoder
 	isOver  bool // the last frames were sent; later writes are dropped
+	rest    int  // bytes of the member's incomplete frame that passed after the recorder failed
 }
 
-// maxHead is the maximum size in bytes of the response to the handshake.
-const maxHead = 64 << 10
+const (
+	// maxHead is the maximum size in bytes of the response to the handshake.
+	maxHead = 64 << 10
+	// maxRest is how many bytes of an incomplete frame may pass after the recorder failed. They are not recorded.
+	maxRest = 64 << 10
+)
 
 var (
 	errHandshake = errors.New("the response to the handshake of the session cannot be understood")
@@ -156,10 +198,21 @@ func (c *conn) decode(p []byte) []byte {
 		}
 		c.s.fail(err)
 		if c.s.state.Load() == isEnding {
-			return p[:n]
+			return c.passRest(p[:n])
 		}
 	case isEnding:
-		return p[:c.decoder.Rest(p)]
+		return c.passRest(p[:c.decoder.Rest(p)])
+	}
+	return p
+}
+
+// passRest returns the part of p that the client may get of an incomplete frame. If it is longer than maxRest, passRest
+// ends the session without the last frames.
+func (c *conn) passRest(p []byte) []byte {
+	p = p[:min(len(p), maxRest-c.rest)]
+	if c.rest += len(p); c.rest == maxRest {
+		c.isOver = true
+		c.s.endAfter(0)
 	}
 	return p
 }

@@ -137,11 +137,15 @@ type forwarder struct {
 }
 
 func (f forwarder) Do(w, ws http.ResponseWriter, r *http.Request, c *forward.Call) error {
-	r, err := f.session.decodable(r)
-	if err != nil {
-		return err
+	decodable, err := f.session.decodable(r)
+	switch {
+	case err == nil:
+		return f.next.Do(newWriter(w, f.session), newWriter(ws, f.session), decodable, c)
+	case f.session.call.Rule.Level == policy.BestEffort:
+		f.session.fail(err)
+		return f.next.Do(w, ws, r, c)
 	}
-	return f.next.Do(&writer{w, f.session}, &writer{ws, f.session}, r, c)
+	return err
 }
 
 // decodable returns the request without offers that could lead to a connection which cannot be decoded.
