@@ -248,7 +248,8 @@ func (r *recordings) verify() *cobra.Command {
 	return &cobra.Command{
 		Use: "verify ID...", Short: "Verify that recordings are complete and unchanged",
 		Long: `Verify that recordings have all their parts, unchanged and in their order, and an end. Each fault is printed.
-The command goes on after a recording that it cannot read, and fails unless all are complete. The recording of a session that still runs has no end.`,
+The command goes on after a recording that it cannot read, and fails unless all are complete. The
+recording of a session that still runs has no end.`,
 		Example: `  clusterpass recording verify 20261124T132430Z-3qmzq5sbpbhv6b2ovs2u2wmm7e
   clusterpass recording verify --recordings dir:copy --key recordings.pem 20261124T132430Z-3qmzq5sbpbhv6b2ovs2u2wmm7e`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: r.ids,

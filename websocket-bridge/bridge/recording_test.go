@@ -453,7 +453,7 @@ func TestUndecodableSessions(t *testing.T) {
 	}
 }
 
-// TestUnknownProtocolByBestEffort: such a policy must not refuse what the recorder does not know, but must say so.
+// TestUnknownProtocolByBestEffort: such a policy must not refuse what the recorder does not know, but must mark it.
 func TestUnknownProtocolByBestEffort(t *testing.T) {
 	offered := make(chan http.Header, 1)
 	rb := serveRecorded(t, bestEffort, Limits{}, func(w http.ResponseWriter, r *http.Request) {

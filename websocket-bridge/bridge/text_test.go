@@ -33,7 +33,7 @@ func texts(conn *websocket.Conn) (messages []string, end *websocket.CloseError) 
 }
 
 // TestWebSocketsHaveTheGatewaysHeaders: the response that opens a websocket must have the id of the audit event, as any
-// other. The header of the sandbox stands for the id here, because this gateway has no audit log.
+// other, and no header twice. The header of the sandbox stands for the id here, because this gateway has no audit log.
 func TestWebSocketsHaveTheGatewaysHeaders(t *testing.T) {
 	var asked atomic.Int64
 	hs := serve(t, Limits{}, Drain{}, stays)
@@ -46,7 +46,8 @@ func TestWebSocketsHaveTheGatewaysHeaders(t *testing.T) {
 		{"/clusters/m/api/v1/namespaces/a/pods/p/exec?command=sh&stdout=1", "v5.channel.k8s.io"},
 	} {
 		_, resp, err := hs.dial("alice", tt.path, nil, tt.protocol)
-		if resp == nil || resp.Header.Get("Content-Security-Policy") != "sandbox" {
+		if resp == nil || resp.Header.Get("Content-Security-Policy") != "sandbox" ||
+			len(resp.Header["Upgrade"]) != 1 || len(resp.Header["Connection"]) != 1 {
 			t.Errorf("%s by %s: %+v, %v", tt.path, tt.protocol, resp, err)
 		}
 	}

@@ -59,8 +59,8 @@ func (s *Store) tryEnforce(ctx context.Context, active string) {
 	}
 }
 
-// enforce deletes recordings beyond the limits, but not the one with the id active, or those that are kept. It returns at once if another call
-// is running.
+// enforce deletes recordings beyond the limits, but not the one with the id active, or those that are kept. It returns
+// at once if another call is running.
 func (s *Store) enforce(ctx context.Context, active string) error {
 	if s.cfg.MaxAge == 0 && s.cfg.MaxSize == 0 || !s.enforcing.TryLock() {
 		return nil

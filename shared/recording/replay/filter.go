@@ -214,4 +214,5 @@ const softReset = "\x1b[!p\x1b[H\x1b[2J"
 
 // Reset ends what recorded output may have left: colours, a hidden cursor, the second screen, modes of the keyboard,
 // and all others that Filter passes.
-const Reset = "\x1b[!p\x1b[4;20l\x1b[?3;5;6;45;69;2026l\x1b[0 q\x1b[0m\x1b[?25h\x1b[?1049l\x1b[?1l\x1b>\x1b[?7h\x1b[r\x1b(B\x0f"
+const Reset = "\x1b[!p\x1b[4;20l\x1b[?3;5;6;45;69;2026l\x1b[0 q\x1b[0m\x1b[?25h\x1b[?1049l\x1b[?1l\x1b>\x1b[?7h" +
+	"\x1b[r\x1b(B\x0f"

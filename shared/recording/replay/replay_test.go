@@ -79,10 +79,12 @@ func TestFilterRemovesWhatIsNoDrawing(t *testing.T) {
 		"long sequence":            {"\x1b[" + strings.Repeat("1", 1000) + "mx", "x"},
 		"string before another":    {"a\x1b]0;t\x1b[1mb\x1b]0;\x1b\x1b\\c\x1bP\x1b]0;t\ad", "a\x1b[1mbcd"},
 		"string without an end":    {"\x1b]0;" + strings.Repeat("t", maxString-2) + "rm", "rm"},
-		"long numbers":             {"\x1b[9999b\x1b[10000b\x1b[1;00001H\x1b[?00025l\x1b[99999999999999999999C", "\x1b[9999b"},
-		"erased history":           {"\x1b[3J\x1b[03J\x1b[2;3J\x1b[?3J\x1b[2J\x1b[3K", "\x1b[2J\x1b[3K"},
-		"reset":                    {"a\x1bcb", "a" + softReset + "b"},
-		"long intermediates":       {"\x1b" + strings.Repeat(" ", 1000) + "Fx", "x"},
+		"long numbers": {
+			"\x1b[9999b\x1b[10000b\x1b[1;00001H\x1b[?00025l\x1b[99999999999999999999C", "\x1b[9999b",
+		},
+		"erased history":     {"\x1b[3J\x1b[03J\x1b[2;3J\x1b[?3J\x1b[2J\x1b[3K", "\x1b[2J\x1b[3K"},
+		"reset":              {"a\x1bcb", "a" + softReset + "b"},
+		"long intermediates": {"\x1b" + strings.Repeat(" ", 1000) + "Fx", "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, size := range []int{1, 2, 3, len(tt.in)} {
