@@ -64,7 +64,7 @@ type Config struct {
 	Log       *slog.Logger // nil means slog.Default()
 	Tokens    Tokens       // for members on EKS; nil means an eks.Source
 	Plugins   Plugins      // optional
-	// NoTrials refuses all requests but probes to a member whose condition Ready shows that it does not respond. Without
+	// NoTrials refuses all requests but probes to a member whose condition Ready shows that its last probe timed out. Without
 	// NoTrials, some requests are trials. A process that serves one request at a time cannot wait for them.
 	NoTrials bool
 	// MaxMembers bounds the cache. 0 means 512. Members beyond it only cost new connections.
@@ -259,7 +259,7 @@ func (m *Members) build(c record, sec *secrets.Secret) (*Member, error) {
 	member := NewMember(c.Cluster, kc, m.cfg.Policy, m.cfg.Tokens)
 	member.record, member.secretVersion, member.noTrials = c, sec.Version, m.cfg.NoTrials
 	if isSilent(c.Cluster) {
-		member.suspect()
+		member.suspect(c.Cluster)
 	}
 	m.live.Add(c.Name, member)
 	return member, nil

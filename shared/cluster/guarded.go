@@ -139,12 +139,18 @@ func (m *Member) transportOf(ctx context.Context) http.RoundTripper {
 	return m.REST
 }
 
-// isSilent reports whether the last probe of the member got no response. A process that sends few requests has no other
-// source. A private cluster without agents is not silent, because its tunnel responds.
+// isSilent reports whether the last probe of the member failed or got an error. A process that sends few requests has no
+// other source. A private cluster without agents is not silent, because its tunnel responds.
 func isSilent(c *v1alpha1.Cluster) bool {
+	return hasFailed(c, status.Timeout) || hasFailed(c, status.Unreachable) && c.Spec.SyncMode != v1alpha1.Pull
+}
+
+// hasTimedOut reports whether the last probe of the member got no response in time.
+func hasTimedOut(c *v1alpha1.Cluster) bool { return hasFailed(c, status.Timeout) }
+
+func hasFailed(c *v1alpha1.Cluster, reason status.Reason) bool {
 	return slices.ContainsFunc(c.Status.Conditions, func(condition metav1.Condition) bool {
 		return condition.Type == v1alpha1.Ready && condition.Status == metav1.ConditionFalse &&
-			(condition.Reason == string(status.Timeout) ||
-				condition.Reason == string(status.Unreachable) && c.Spec.SyncMode != v1alpha1.Pull)
+			condition.Reason == string(reason)
 	})
 }

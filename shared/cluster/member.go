@@ -144,7 +144,7 @@ func (m *Member) withObject(c record) *Member {
 	switch silent := isSilent(c.Cluster); {
 	case silent == isSilent(m.Cluster) || c.revision < m.record.revision:
 	case silent:
-		m.suspect()
+		m.suspect(c.Cluster)
 	default:
 		m.breaker.Probe(limits.Success)
 	}
@@ -153,9 +153,10 @@ func (m *Member) withObject(c record) *Member {
 	return &out
 }
 
-// suspect opens the circuit breaker, because the last probe of the member got no response.
-func (m *Member) suspect() {
-	if m.noTrials {
+// suspect opens the circuit breaker, because the last probe of the member failed. A member that refuses connections, or
+// answers with an error, delays no trial.
+func (m *Member) suspect(c *v1alpha1.Cluster) {
+	if m.noTrials && hasTimedOut(c) {
 		m.breaker.Suspend()
 		return
 	}

@@ -103,7 +103,7 @@ func upgrade(w http.ResponseWriter, r *http.Request, resp *http.Response, c *Cal
 	}
 	defer func() { _ = client.Close() }()
 	_ = client.SetDeadline(time.Time{}) // the server's deadlines for the request end here
-	header := w.Header().Clone() // the caller may use w's for another handshake
+	header := w.Header().Clone()        // the caller may use w's for another handshake
 	addHeader(header, responseHeader(resp.Header))
 	header["Connection"], header["Upgrade"] = []string{"Upgrade"}, []string{protocol}
 	head := &http.Response{StatusCode: http.StatusSwitchingProtocols, ProtoMajor: 1, ProtoMinor: 1, Header: header}

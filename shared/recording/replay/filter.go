@@ -175,13 +175,8 @@ var modes = []int{1, 3, 5, 6, 7, 12, 25, 45, 47, 69, 1047, 1048, 1049, 2026}
 
 // allowed returns the parameters of a control sequence that pass.
 func allowed(parameters string, final byte) (string, bool) {
-	isDigit := func(r rune) bool { return '0' <= r && r <= '9' }
-	for number := range strings.FieldsFuncSeq(parameters, func(r rune) bool { return !isDigit(r) }) {
-		n, err := strconv.Atoi(number)
-		erasesHistory := final == 'J' && n == 3
-		if err != nil || len(number) > maxDigits || erasesHistory {
-			return "", false
-		}
+	if !hasHarmlessNumbers(parameters, final) {
+		return "", false
 	}
 	isNumeric := strings.Trim(parameters, "0123456789;:") == ""
 	switch {
@@ -207,6 +202,18 @@ func allowed(parameters string, final byte) (string, bool) {
 		return parameters, strings.HasSuffix(parameters, " ") && strings.Trim(parameters, "0123456789 ") == ""
 	}
 	return "", false
+}
+
+// hasHarmlessNumbers is false for long numbers, and for a sequence that erases the reader's history.
+func hasHarmlessNumbers(parameters string, final byte) bool {
+	isNoDigit := func(r rune) bool { return r < '0' || r > '9' }
+	for number := range strings.FieldsFuncSeq(parameters, isNoDigit) {
+		n, err := strconv.Atoi(number)
+		if err != nil || len(number) > maxDigits || final == 'J' && n == 3 {
+			return false
+		}
+	}
+	return true
 }
 
 // softReset resets the modes of a terminal and clears its screen.
