@@ -64,8 +64,8 @@ type Config struct {
 	Log       *slog.Logger // nil means slog.Default()
 	Tokens    Tokens       // for members on EKS; nil means an eks.Source
 	Plugins   Plugins      // optional
-	// NoTrials refuses all requests but probes to a member whose condition Ready shows that its last probe timed out. Without
-	// NoTrials, some requests are trials. A process that serves one request at a time cannot wait for them.
+	// NoTrials is for a process that serves one request at a time, which cannot wait for a trial. If the last probe of a
+	// member timed out, by its condition Ready, only probes are sent to it. Otherwise some requests are trials.
 	NoTrials bool
 	// MaxMembers bounds the cache. 0 means 512. Members beyond it only cost new connections.
 	MaxMembers int

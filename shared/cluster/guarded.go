@@ -139,15 +139,16 @@ func (m *Member) transportOf(ctx context.Context) http.RoundTripper {
 	return m.REST
 }
 
-// isSilent reports whether the last probe of the member failed or got an error. A process that sends few requests has no
-// other source. A private cluster without agents is not silent, because its tunnel responds.
+// isSilent reports whether the last probe of the member timed out, or got no version. A process with few requests
+// learns it only from the condition Ready. A private cluster without agents is not silent, because its tunnel responds.
 func isSilent(c *v1alpha1.Cluster) bool {
-	return hasFailed(c, status.Timeout) || hasFailed(c, status.Unreachable) && c.Spec.SyncMode != v1alpha1.Pull
+	return hasTimedOut(c) || hasFailed(c, status.Unreachable) && c.Spec.SyncMode != v1alpha1.Pull
 }
 
 // hasTimedOut reports whether the last probe of the member got no response in time.
 func hasTimedOut(c *v1alpha1.Cluster) bool { return hasFailed(c, status.Timeout) }
 
+// hasFailed reports whether the condition Ready is false for a reason.
 func hasFailed(c *v1alpha1.Cluster, reason status.Reason) bool {
 	return slices.ContainsFunc(c.Status.Conditions, func(condition metav1.Condition) bool {
 		return condition.Type == v1alpha1.Ready && condition.Status == metav1.ConditionFalse &&
