@@ -80,19 +80,8 @@ func TestStreamsThatEnd(t *testing.T) {
 func TestTerminal(t *testing.T) {
 	directlyAndThrough(t, func(t *testing.T, bin, ns string, k e2e.Kubectl) {
 		cmd := k.Command(t.Context(), t, bin, "-n", ns, "exec", "-it", "shell", "--", "sh")
-		cmd.SysProcAttr = nil // pty makes a session of its own
-		cmd.Cancel = nil
-		tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 33, Cols: 111})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = tty.Close() }()
-		out := &waittest.Buffer{}
-		copied := make(chan struct{})
-		go func() {
-			defer close(copied)
-			_, _ = io.Copy(out, tty)
-		}()
+		tty := startTerminal(t, cmd)
+		out := tty.out
 		write := func(format string, args ...any) {
 			if _, err := fmt.Fprintf(tty, format, args...); err != nil {
 				t.Fatal(err)
@@ -120,14 +109,12 @@ func TestTerminal(t *testing.T) {
 		write("tty -s && echo terminal=$((1+1))\n")
 		waitForOutput("terminal=2")
 		waitForSize("33 111")
-		if err := pty.Setsize(tty, &pty.Winsize{Rows: 44, Cols: 122}); err != nil {
+		if err := pty.Setsize(tty.File, &pty.Winsize{Rows: 44, Cols: 122}); err != nil {
 			t.Fatal(err)
 		}
 		waitForSize("44 122")
 		write("exit 5\n")
-		err = cmd.Wait()
-		_ = tty.Close()
-		<-copied
+		err := tty.wait()
 		if cmd.ProcessState.ExitCode() != 5 {
 			t.Errorf("exit %v\n%s", err, out)
 		}

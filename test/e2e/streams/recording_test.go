@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/creack/pty"
-
 	"github.com/clusterpass/clusterpass/shared/recording"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
@@ -154,25 +152,13 @@ func checkRecordedTerminal(t *testing.T, g e2e.Kubectl, ns, word string) {
 	t.Helper()
 	cmd := g.Command(t.Context(), t, e2e.Clusters.BuiltKubectl(), "-n", ns, "exec", "-it", "shell", "--", "sh", "-c",
 		"stty -echo; echo ready; while read x; do echo got $x; done; : "+word)
-	cmd.SysProcAttr, cmd.Cancel = nil, nil // pty makes a session of its own
-	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 33, Cols: 111})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tty.Close() }()
-	out := &waittest.Buffer{}
-	copied := make(chan struct{})
-	go func() {
-		defer close(copied)
-		_, _ = io.Copy(out, tty)
-	}()
+	tty := startTerminal(t, cmd)
+	out := tty.out
 	waittest.Until(t, "terminal of the command", func() bool { return strings.Contains(out.String(), "ready") })
 	_, _ = io.WriteString(tty, "typed ☃\n")
 	waittest.Until(t, "answer", func() bool { return strings.Contains(out.String(), "got typed ☃") })
 	_, _ = io.WriteString(tty, "\x04") // the end of input
-	_ = cmd.Wait()
-	_ = tty.Close()
-	<-copied
+	_ = tty.wait()
 	r := e2e.WaitForRecording(t, ns, "terminal", recordedCommand(word))
 	shown := out.String()
 	shown = shown[strings.Index(shown, "ready"):] // kubectl may print something before
