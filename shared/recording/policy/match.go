@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -12,12 +13,7 @@ import (
 )
 
 func matchesAny(globs []string, name string) bool {
-	for _, g := range globs {
-		if matches(g, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(globs, func(glob string) bool { return matches(glob, name) })
 }
 
 // matches reports whether a glob matches the whole name. * matches any characters, including / and :, and none.
