@@ -49,6 +49,7 @@ type Request struct {
 	sent      int64
 	received  int64
 	started   bool
+	admitted  bool // Admit accepted it
 	reserved  bool // FailClosed is set and not overridden, so its events are queued even if the queue is full
 	refused   bool // Admit or AdmitCaller refused it, so it has no events
 }
@@ -83,13 +84,15 @@ func (q *Request) Admit(ctx context.Context) error {
 	if q == nil {
 		return nil
 	}
-	return q.admit(ctx, "")
+	err := q.admit(ctx, "")
+	q.admitted = err == nil
+	return err
 }
 
 // AdmitCaller returns the same error as Admit if the caller's own events occupy a quarter of the queue. Call it after
-// Admit, and after User or Unverified.
+// User or Unverified. It admits every request without a call of Admit, such as a health check.
 func (q *Request) AdmitCaller(ctx context.Context) error {
-	if q == nil || !q.reserved {
+	if q == nil || !q.admitted || !q.reserved {
 		return nil
 	}
 	return q.admit(ctx, q.event.caller())

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
@@ -220,7 +221,10 @@ func TestFailClosed(t *testing.T) {
 		return len(events), nil
 	})
 	events := audit.New(audit.Config{Sink: sink, Queue: 2, FailClosed: true, Log: jsonLog(&log)})
-	t.Cleanup(func() { _ = events.Close(context.Background()) })
+	t.Cleanup(func() {
+		isDown.Store(false)
+		_ = events.Close(context.Background())
+	})
 	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) {
 		c.Audit, c.Log = events, jsonLog(&log)
 		c.API = pathAPI{}
@@ -228,13 +232,19 @@ func TestFailClosed(t *testing.T) {
 	h.AddCluster("m", m.Kubeconfig(token))
 	isDown.Store(true)
 	const path = "/clusters/m/api/v1/pods"
-	for range 2 {
+	for i, user := range []string{"ann", "bob"} { // each may use a quarter of the queue, but at least one place
+		h.LogIn(user, access.Masters)
 		if _, resp := h.DoText("GET", path, nil, ""); resp.StatusCode != http.StatusOK {
 			t.Fatal(resp.Status)
 		}
+		// The event of a call is written after its response.
+		waittest.Until(t, "the event waits", func() bool { return events.Stats().Waiting == i+1 })
+		if i == 0 {
+			gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), http.StatusServiceUnavailable, "audit_unavailable",
+				"too many of your audit events wait for their delivery")
+		}
 	}
-	// The event of a call is written after its response.
-	waittest.Until(t, "two events wait", func() bool { return events.Stats().Waiting == 2 })
+	h.LogIn("carol", access.Masters)
 	m.TakeRequests()
 	resp := h.Do("GET", path, nil, "")
 	if resp.Header.Get("Retry-After") == "" {
