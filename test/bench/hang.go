@@ -111,6 +111,9 @@ func hangOnce(
 	counts := map[int]int64{}
 	for range hangRounds {
 		before, n := goodCalls(ctx, good)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		if n > 0 {
 			return nil, fmt.Errorf("%d requests fail without the hammer", n)
 		}
@@ -121,6 +124,9 @@ func hangOnce(
 		during, n := goodCalls(ctx, good)
 		for code, n := range stop() {
 			counts[code] += n
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
 		failed += n
 		quiet, busy = append(quiet, before...), append(busy, during...)
