@@ -70,7 +70,7 @@ func servedScheme(maxPassTTL time.Duration) *runtime.Scheme {
 		}
 	})
 	s.AddTypeDefaultingFunc(&clusterpassv1alpha1.Pass{},
-		func(obj any) { passes.Default(&obj.(*clusterpassv1alpha1.Pass).Spec, maxPassTTL) })
+		func(obj any) { passes.SetDefaults(&obj.(*clusterpassv1alpha1.Pass).Spec, maxPassTTL) })
 	s.AddTypeDefaultingFunc(&rbacv1.ClusterRoleBinding{},
 		func(obj any) { defaultBinding(obj.(*rbacv1.ClusterRoleBinding)) })
 	return s

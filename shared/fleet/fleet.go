@@ -36,8 +36,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// BareWrites selects the writes of stored objects that need not name a cluster in a fleet of several clusters. See
-// object.BareWrites.
+// BareWrites selects which updates, patches, deletions and POST requests to subresources may omit the cluster if the
+// fleet has several. See object.BareWrites.
 type BareWrites = object.BareWrites
 
 // BareNone permits a deletion or patch only if its body has a uid or resourceVersion as a precondition. It permits no
@@ -64,9 +64,10 @@ type Config struct {
 	// DiscoveryTTL is the maximum age of cached discovery and OpenAPI. 0 means 5 s. OpenAPI v3 documents of group versions
 	// do not expire: if a document changes, its URL in the cluster's index changes, too.
 	DiscoveryTTL time.Duration
-	// GracePeriod limits the wait for other clusters once one response suffices. A response suffices if it allows a
-	// review, or if the cluster that last had the requested object returns the object. Half of GracePeriod limits the
-	// refresh of a member's cached kinds. After that, the stale kinds are used. 0 means 2 s.
+	// GracePeriod limits how long a read or review waits for other clusters once one response suffices. For a review,
+	// that is a response that allows it. For a read, it is the object or its kind from the cluster that last had the
+	// object. Half of GracePeriod limits the refresh of a member's cached kinds. After that, the stale kinds are used. 0
+	// means 2 s.
 	GracePeriod time.Duration
 	BareWrites  BareWrites       // "" means BareWhole
 	Now         func() time.Time // clock for the expiry of cached reviews and remembered timeouts; nil means time.Now

@@ -26,8 +26,9 @@ type UnverifiedCall interface {
 	IsAccepted() bool
 	// Enter replaces the slot for the body's arrival with the slots of a running request.
 	Enter() error
-	// ObserveResponse learns from the member's status code whether the member accepts the token. It may release a slot of
-	// an unknown token. It returns no error.
+	// ObserveResponse learns from the member's status code whether the member accepts the token. If the member accepts a
+	// token that was unknown, ObserveResponse releases the extra slot that calls with unknown tokens use. It returns no
+	// error.
 	forward.ResponseObserver
 	// End releases all remaining slots when the request or its stream ends.
 	End()

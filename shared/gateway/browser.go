@@ -62,13 +62,13 @@ func (g *Gateway) checkOrigin(r *http.Request) error {
 	return nil
 }
 
-func refuseOrigin(request, origin string) error {
+func refuseOrigin(requestKind, origin string) error {
 	if origin == "" {
 		return status.New(status.Forbidden, "", "the %s is refused: its header Sec-Fetch-Site names a page of another "+
-			"origin, but it has no Origin header; send the Origin, or a bearer token", request)
+			"origin, but it has no Origin header; send the Origin, or a bearer token", requestKind)
 	}
 	return status.New(status.Forbidden, "", "the %s is refused: it comes from a page of %q, which is not trusted; "+
-		"to trust an origin other than null, add it to CLUSTERPASS_WEBSOCKET_ORIGINS", request, origin)
+		"to trust an origin other than null, add it to CLUSTERPASS_WEBSOCKET_ORIGINS", requestKind, origin)
 }
 
 func isWebSocket(h http.Header) bool {

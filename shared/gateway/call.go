@@ -31,9 +31,8 @@ type call struct {
 	audit           *audit.Request // nil without an audit log
 	responseHeader  http.Header
 	err             *status.Error
-	ended           *status.Error // why the gateway ended a stream
+	endReason       *status.Error // why the gateway ended a stream
 	reachedClusters string        // comma-separated clusters from RecordClusters; only for the fleet
-	staleReads      uint64        // Gateway.staleReads when the request began; only in a function
 }
 
 func newCall(q *audit.Request, responseHeader http.Header) *call {
@@ -47,7 +46,8 @@ func (c *call) end() {
 	}
 }
 
-// isIdentified reports whether a caller was identified, by the gateway or by a member's response with the status code.
+// isIdentified reports whether the gateway or a member identified the caller. code is the response's status code. A
+// member's own response identifies the caller unless code is 401.
 func (c *call) isIdentified(code int) bool {
 	isByMember := c.bearer != "" && (c.err == nil || c.err.Code() != code)
 	return c.user != nil || isByMember && code != http.StatusUnauthorized

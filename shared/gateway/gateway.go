@@ -5,8 +5,9 @@
 // Lambda cannot serve.
 //
 // Invariants:
-//   - With audit.Config.FailClosed, a request is refused while the audit queue is full. Only the URL is parsed before:
-//     a malformed one gets a 400. Exempt are health checks, and all requests while audit.Config.Override returns true.
+//   - With audit.Config.FailClosed, a request is refused while the audit queue is full, or while its caller's events
+//     occupy a quarter of it. Only the URL is parsed before the check of the queue: a malformed one gets a 400. Exempt
+//     are health checks, and all requests while audit.Config.Override returns true.
 //   - The origin of a web page is checked before the caller is identified.
 //   - The caller is authorized before the response can depend on whether a cluster exists. Passthrough clusters are an
 //     exception: they authorize their callers themselves. During an outage of the store, a made-up token gets 401 for
@@ -69,10 +70,11 @@ type Config struct {
 	// DiscoveryTimeout is how long a read of /api, /apis or /version waits for a member's response headers. 0 means 10 s.
 	// It does not apply in functions, or to members with a credential plugin.
 	DiscoveryTimeout time.Duration
-	// Log receives one event for each request, and another for a panic. nil means slog.Default().
+	// Log receives one event for each request, and another for a panic. Beyond UnidentifiedRate, one event represents
+	// several requests of unidentified callers. nil means slog.Default().
 	Log *slog.Logger
-	// UnidentifiedRate is the number of separate events per second in Log for unidentified callers, as that of
-	// audit.Config. 0 means limits.DefaultUnidentifiedRate.
+	// UnidentifiedRate is the number of events per second in Log for unidentified callers, with a burst of 60 times that.
+	// A summary counts the other requests. 0 means limits.DefaultUnidentifiedRate.
 	UnidentifiedRate int
 	Audit            *audit.Log
 	// Caches return the statistics of caches by name.
@@ -117,8 +119,8 @@ func New(cfg Config) *Gateway {
 	return g
 }
 
-// Close delivers the queued audit events, until ctx ends, and closes the audit log. It also logs the requests that were
-// only counted. No request may follow.
+// Close logs the summary of requests that had no event of their own. Then it delivers the queued audit events, until
+// ctx ends, and closes the audit log. No request may follow.
 func (g *Gateway) Close(ctx context.Context) error {
 	g.logSummary(0)
 	if g.cfg.Audit == nil {
@@ -158,9 +160,6 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) (*recorder, *htt
 	r = r.WithContext(limits.WithSource(r.Context(), g.cfg.Source.Source(r)))
 	rec := &recorder{ResponseWriter: w}
 	rec.deadlines, r.Body = newDeadlines(w, r, g.cfg.ClientTimeout)
-	if g.cfg.Function != nil {
-		c.staleReads = g.staleReads()
-	}
 	return rec, r, c
 }
 

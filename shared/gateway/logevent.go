@@ -21,7 +21,7 @@ func (g *Gateway) finish(w *recorder, r *http.Request, c *call) {
 	if isFault {
 		panicked = g.failPanic(w, r, c, panicked)
 	}
-	c.err = cmp.Or(c.err, c.ended)
+	c.err = cmp.Or(c.err, c.endReason)
 	c.audit.Bytes(w.sent.Load(), w.bytesReceived())
 	if isFault {
 		c.audit.Panicked()
@@ -60,7 +60,7 @@ func (g *Gateway) logRequest(r *http.Request, w *recorder, c *call, isAborted bo
 		}
 	}
 	if g.cfg.Function != nil {
-		metrics, least := g.metricAttrs(g.staleReads() - c.staleReads)
+		metrics, least := g.metricAttrs()
 		failure, level = append(metrics, failure...), max(level, least)
 	}
 	if g.cfg.Log.Enabled(r.Context(), level) {

@@ -34,14 +34,14 @@ func (g *Gateway) staleReads() (n uint64) {
 }
 
 // metricCounts contains the counts that a function has already reported.
-type metricCounts struct{ lost, refused atomic.Uint64 }
+type metricCounts struct{ stale, lost, refused atomic.Uint64 }
 
-// metricAttrs returns attributes and the least level for the log of a function's call. Lost events and refused calls
-// are counted since the last report, and are errors. Stale reads are a warning. With a namespace, the line also has the
+// metricAttrs returns attributes and the least level for the log of a function's call. All are counted since the last
+// report. Lost events and refused calls are errors. Stale reads are a warning. With a namespace, the line also has the
 // embedded metric format of CloudWatch:
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
-func (g *Gateway) metricAttrs(stale uint64) (attrs []slog.Attr, least slog.Level) {
-	now := g.AuditStats()
+func (g *Gateway) metricAttrs() (attrs []slog.Attr, least slog.Level) {
+	now, stale := g.AuditStats(), g.staleReads()
 	var metrics []any
 	least = slog.LevelDebug
 	for _, m := range []struct {
@@ -49,7 +49,7 @@ func (g *Gateway) metricAttrs(stale uint64) (attrs []slog.Attr, least slog.Level
 		count uint64
 		level slog.Level
 	}{
-		{StaleReadsMetric, stale, slog.LevelWarn},
+		{StaleReadsMetric, stale - g.reported.stale.Swap(stale), slog.LevelWarn},
 		{AuditLostMetric, now.Lost - g.reported.lost.Swap(now.Lost), slog.LevelError},
 		{AuditRefusedMetric, now.Refused - g.reported.refused.Swap(now.Refused), slog.LevelError},
 	} {

@@ -54,7 +54,8 @@ func (g *Gateway) serveWatch(
 
 const defaultRecheck = 2 * time.Second
 
-// recheck calls check at intervals, and ends the request's context when check fails. stop sets c.ended to that error.
+// recheck calls check at intervals, and ends the request's context when check fails. stop sets c.endReason to that
+// error.
 // Each stream has a timer instead of a goroutine, because thousands of streams may be idle. The first interval is
 // random: streams that began at once, such as after a restart, are not checked at once.
 func (g *Gateway) recheck(r *http.Request, c *call, check func(context.Context) error) (_ *http.Request, stop func()) {
@@ -80,7 +81,7 @@ func (g *Gateway) recheck(r *http.Request, c *call, check func(context.Context) 
 		timer.Reset(g.cfg.Recheck)
 	})
 	return r.WithContext(ctx), func() {
-		errors.As(context.Cause(ctx), &c.ended)
+		errors.As(context.Cause(ctx), &c.endReason)
 		cancel(nil)
 		mu.Lock()
 		defer mu.Unlock()

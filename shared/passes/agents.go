@@ -86,7 +86,8 @@ type Agent struct {
 
 // EnrolAgent returns the bootstrap credential for the agents of a private cluster. This credential is valid for ttl,
 // and so is each later one that agents get in exchange. EnrolAgent ends all earlier credentials, and removes the
-// condition AgentCredentialReused of the Cluster.
+// condition AgentCredentialReused of the Cluster. Earlier credentials may have ended although EnrolAgent fails; then
+// the caller repeats it.
 func (i *Issuer) EnrolAgent(ctx context.Context, c *clusterv1alpha1.Cluster, ttl time.Duration) (secrets.Value, error) {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return secrets.Value{}, fmt.Errorf("enrol the agents of cluster %q: the lifetime of their credential is %s; "+
@@ -228,7 +229,7 @@ func (v *Verifier) setChecks(a *Agent, end time.Time, keyID string) {
 	var checked atomic.Pointer[[2][]byte]
 	a.Recheck = func(ctx context.Context) error {
 		if !v.cfg.Now().Before(end.Add(clockSkew)) {
-			return refusal(nil, "the %s has expired", agentCredential)
+			return refusal(nil, "the %s has expired; %s", agentCredential, rejoinHint(a.Cluster))
 		}
 		if _, err := v.key(ctx, agentToken, keyID); err != nil {
 			return err

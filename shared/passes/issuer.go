@@ -70,8 +70,8 @@ func fieldError(field string, value any, format string, args ...any) error {
 	return e
 }
 
-// Default sets TTL and Form if they are missing. The default TTL is at most maxTTL.
-func Default(s *v1alpha1.PassSpec, maxTTL time.Duration) {
+// SetDefaults sets TTL and Form if they are missing. The default TTL is at most maxTTL.
+func SetDefaults(s *v1alpha1.PassSpec, maxTTL time.Duration) {
 	if s.TTL.Duration == 0 {
 		s.TTL.Duration = min(DefaultTTL, maxTTL)
 	}
@@ -137,7 +137,7 @@ func validateName(field, name string) error {
 // objects.ErrExists if there is a pass with that name.
 func (i *Issuer) Create(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) {
 	p = p.DeepCopy()
-	Default(&p.Spec, MaxTTL)
+	SetDefaults(&p.Spec, MaxTTL)
 	if err := Validate(p, MaxTTL); err != nil {
 		return nil, err
 	}

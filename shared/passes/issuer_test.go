@@ -154,7 +154,7 @@ func TestValidate(t *testing.T) {
 		p := &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: "ci"},
 			Spec: v1alpha1.PassSpec{User: "ann", Clusters: []string{"m"}, Verbs: []string{"get"}}}
 		change(p)
-		Default(&p.Spec, MaxTTL)
+		SetDefaults(&p.Spec, MaxTTL)
 		if err := Validate(p, MaxTTL); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}

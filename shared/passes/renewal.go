@@ -33,7 +33,8 @@ type Reuse struct {
 	From string    `json:"from"` // source addresses, separated by commas
 }
 
-// ReusedError is the error for an agent's credential that was replaced. A copy of it, or of an earlier one, exists.
+// ReusedError is the error for an agent's credential that was replaced. Two parties have had the same credential: this
+// one or an earlier one.
 type ReusedError struct{ Agent *Agent }
 
 func (e *ReusedError) Error() string {

@@ -2,7 +2,8 @@
 // parts of the gateway. docs/explanation/agent-credentials.md explains how agents' credentials are renewed and ended.
 //
 // Invariants:
-//   - An agent's credential is valid for one cluster, and never for a caller, nor a caller's credential for agents.
+//   - An agent's credential authenticates agents of one cluster, and no callers. A caller's credential authenticates no
+//     agents.
 //   - Every Config.Recheck, the bridge checks each agent's credential. It closes the tunnel if the credential is
 //     invalid or cannot be checked. Enrolment and Cluster are at most passes.MaxAge old. Published keys may be older
 //     while they cannot be read.
@@ -68,7 +69,7 @@ type Agents struct {
 	reuses   prometheus.Counter
 	audit    atomic.Pointer[audit.Log]
 
-	refused *limits.Combiner[refusal] // those that are logged
+	refused *limits.Combiner[refusal] // limits the log lines of refused requests; a summary counts the others
 
 	carried  atomic.Int64 // requests and connections at the tunnel port
 	renewing atomic.Bool  // agents are being asked for newer credentials
@@ -270,13 +271,13 @@ func (a *Agents) serve(w http.ResponseWriter, r *http.Request, cluster, tail str
 		return status.New(status.Unauthenticated, "",
 			"the request has no bearer token: only agents may connect here; use the credential of the cluster's agents")
 	}
-	renews := tail == route.AgentCredential && r.Method == http.MethodPost
+	isRenewal := tail == route.AgentCredential && r.Method == http.MethodPost
 	p := passes.AgentAuth{Token: token, Proof: r.Header.Get(possession.ProofHeader), Use: possession.Connect}
-	if renews {
+	if isRenewal {
 		p.Use, p.CertificateRequest = possession.Renew, r.Header.Get(possession.RequestHeader)
 	}
 	agent, err := a.cfg.Verifier.AuthenticateAgent(r.Context(), cluster, p)
-	if err == nil && renews {
+	if err == nil && isRenewal {
 		err = a.sendRenewal(w, r, agent, p.CertificateRequest)
 	}
 	if err != nil {
@@ -284,7 +285,7 @@ func (a *Agents) serve(w http.ResponseWriter, r *http.Request, cluster, tail str
 		return err
 	}
 	switch {
-	case renews:
+	case isRenewal:
 		return nil
 	case tail == "" && websocket.IsWebSocketUpgrade(r):
 		return a.connect(w, r, agent)
@@ -305,23 +306,24 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.A
 		w.WriteHeader(http.StatusConflict) // not an error: the agent is connected to this replica
 		return nil
 	}
-	now := a.announcement()
-	if now.Draining {
+	announced := a.announcement()
+	if announced.Draining {
 		return status.New(status.Draining, agent.Cluster, "this bridge is shutting down; connect to another one")
 	}
 	if err := a.registry.checkCapacity(agent.Cluster, id.String()); err != nil {
 		return err // agents back off after a failed handshake, but not after a lost tunnel
 	}
-	ws, err := a.upgrader.Upgrade(w, r, http.Header{ReplicaHeader: {a.id}, ReplicasHeader: {strconv.Itoa(now.Replicas)}})
+	replicas := strconv.Itoa(announced.Replicas)
+	ws, err := a.upgrader.Upgrade(w, r, http.Header{ReplicaHeader: {a.id}, ReplicasHeader: {replicas}})
 	if err != nil {
 		return nil //nolint:nilerr // the upgrader has responded
 	}
-	mux, err := mux.Opener(ws)
+	opener, err := mux.Opener(ws)
 	if err != nil {
 		return nil //nolint:nilerr // the agent is gone
 	}
-	defer func() { _ = mux.Close() }()
-	s := &session{cluster: agent.Cluster, agent: id.String(), mux: mux, opening: r}
+	defer func() { _ = opener.Close() }()
+	s := &session{cluster: agent.Cluster, agent: id.String(), mux: opener, opening: r}
 	s.credential.Store(agent)
 	log := a.cfg.Log.With("cluster", s.cluster, "agent", s.agent)
 	if err := a.registry.add(s); err != nil {
@@ -330,10 +332,10 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.A
 	}
 	defer a.registry.remove(s)
 	log.Info("an agent has connected", "remote", ws.RemoteAddr().String())
-	if a.announcement() != now { // changed since the response headers
+	if a.announcement() != announced { // changed since the response headers
 		a.announceTo(r.Context(), s)
 	}
-	<-mux.CloseChan()
+	<-opener.CloseChan()
 	log.Info("an agent's tunnel has ended", "streams", s.streams.Load())
 	return nil
 }

@@ -60,8 +60,8 @@ func New(l Limits) *Bridge {
 	return b
 }
 
-// RecordTo makes the bridge store recordings of later sessions by r, and log failures. Before, the bridge refuses
-// sessions whose recording is required.
+// RecordTo makes the bridge use r for recordings of later sessions, and report failures to log. Until then, the bridge
+// refuses sessions whose recording is required.
 func (b *Bridge) RecordTo(r *recording.Recorder, log *slog.Logger) { b.recorder.RecordTo(r, log) }
 
 // RegisterAuditMetrics adds the statistics of gw's audit log to the metrics.
@@ -169,8 +169,8 @@ func (b *Bridge) runStream(
 		if returned {
 			return
 		}
-		// The handler panicked, so the response is cut off. The error for Close is the cause for which the stream ended. If
-		// the stream has not ended, the error reports the cut.
+		// The handler panicked, so the response is cut off. Close gets the cause of the stream's end, or errAborted if the
+		// stream has not ended.
 		if err = context.Cause(s.Context()); err == nil {
 			err = errAborted
 		}

@@ -27,9 +27,9 @@ type Stream struct {
 	lastActive   atomic.Int64       // time of the last data, in ns after the start of the stream
 	in, out      prometheus.Counter // bytes from and to the client
 
-	mu     sync.Mutex
-	ended  *status.Error           // first reason for which the stream was ended; nil if there was none
-	finish func(why *status.Error) // ends the response in an orderly manner; nil if only a cut can end it
+	mu        sync.Mutex
+	endReason *status.Error           // first reason for which the stream was ended; nil if there was none
+	finish    func(why *status.Error) // ends the response in an orderly manner; nil if only a cut can end it
 	// setWriteDeadline sets the client's write deadline. It is nil before startWriteDeadlines, after a hijack and after
 	// Close.
 	setWriteDeadline func(time.Time) error
@@ -70,15 +70,15 @@ func (s *Stream) Context() context.Context { return s.ctx }
 // finishTime is the maximum duration of an orderly end. After it, Context is cancelled and writes fail.
 const finishTime = 5 * time.Second
 
-// End calls the function that onEnd set, and cancels Context after finishTime. Without such a function, End cancels
+// End calls the function of setFinish, and cancels Context after finishTime. Without such a function, End cancels
 // Context at once.
 func (s *Stream) End(why *status.Error) {
 	s.mu.Lock()
-	if s.ended != nil || s.closed {
+	if s.endReason != nil || s.closed {
 		s.mu.Unlock()
 		return
 	}
-	s.ended = why
+	s.endReason = why
 	if s.setWriteDeadline != nil {
 		s.extendDeadlineLocked(s.setWriteDeadline) // a write in progress must not delay the end
 	}
@@ -93,12 +93,12 @@ func (s *Stream) End(why *status.Error) {
 	finish(why)
 }
 
-// onEnd sets the function with which End ends the response in an orderly manner. If the stream is ending already, onEnd
-// calls fn itself. fn must cause Context to be cancelled.
-func (s *Stream) onEnd(fn func(why *status.Error)) {
+// setFinish sets the function with which End ends the response in an orderly manner. If the stream is ending already,
+// setFinish calls fn itself. fn must cause Context to be cancelled.
+func (s *Stream) setFinish(fn func(why *status.Error)) {
 	s.mu.Lock()
 	s.finish = fn
-	why := s.ended
+	why := s.endReason
 	s.mu.Unlock()
 	if why != nil {
 		fn(why)
@@ -109,7 +109,7 @@ func (s *Stream) onEnd(fn func(why *status.Error)) {
 // none.
 func (s *Stream) Close(err error) error {
 	s.mu.Lock()
-	why := s.ended
+	why := s.endReason
 	s.closed = true
 	if s.setWriteDeadline != nil {
 		s.extendDeadlineLocked(s.setWriteDeadline) // the rest of the response is written after the handler returns
@@ -184,15 +184,15 @@ func (s *Stream) extendDeadline(set func(time.Time) error) {
 	s.extendDeadlineLocked(set)
 }
 
-// extendDeadlineLocked sets a write deadline after StallTimeout, but at most finishTime after the end of the stream has
-// begun. s.mu must be locked.
+// extendDeadlineLocked sets the write deadline to StallTimeout from now. Once the stream is ending, the deadline is at
+// most finishTime after the end began. Without StallTimeout, an open stream gets no deadline. s.mu must be locked.
 func (s *Stream) extendDeadlineLocked(set func(time.Time) error) {
 	now := time.Now()
 	var deadline time.Time
 	if d := s.registry.cfg.StallTimeout; d > 0 {
 		deadline = now.Add(d)
 	}
-	if s.ended != nil || s.ctx.Err() != nil {
+	if s.endReason != nil || s.ctx.Err() != nil {
 		if s.lastDeadline.IsZero() {
 			s.lastDeadline = now.Add(finishTime)
 		}
@@ -227,10 +227,10 @@ func (s *Stream) countWritten(n int, isActivity bool, err error) {
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		s.mu.Lock()
-		if s.ended == nil {
-			s.ended = errStalled
+		if s.endReason == nil {
+			s.endReason = errStalled
 		}
-		why := s.ended
+		why := s.endReason
 		s.mu.Unlock()
 		s.cancel(why)
 	}

@@ -25,7 +25,7 @@ func (c *conn) Switch(protocol string, client net.Conn) net.Conn {
 func (c *conn) websocket(client net.Conn, awaitsHandshake bool) net.Conn {
 	c.isFramed = true
 	ws := &wsConn{Conn: client, s: c.s, last: time.Now(), awaitsHandshake: awaitsHandshake}
-	c.s.onEnd(ws.endWithCloseFrame)
+	c.s.setFinish(ws.endWithCloseFrame)
 	if d := c.s.registry.cfg.PingPeriod; d > 0 {
 		// ping uses ws.timer, so the timer must not expire before the assignment.
 		ws.timer = time.AfterFunc(time.Hour, func() { ws.ping(d) })

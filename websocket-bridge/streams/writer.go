@@ -38,10 +38,10 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *writer) WriteHeader(code int) {
 	if code == http.StatusOK && w.s.info.Kind == Watch {
-		// If events cannot be separated, no onEnd function is set. End then cuts the response, so that it does not look
+		// If events cannot be separated, setFinish is not called. End then cuts the response, so that it does not look
 		// complete.
 		if w.eventEnds = boundaryOf(w.Header().Get("Content-Type")); w.eventEnds != nil {
-			w.s.onEnd(w.finish)
+			w.s.setFinish(w.finish)
 		}
 	}
 	w.s.extendDeadline(w.rc.SetWriteDeadline) // the handler may flush before the first write

@@ -5,7 +5,8 @@
 // Invariants:
 //   - The most frequent kind and scope of a resource win, or on a tie those of the cluster that was registered first.
 //     The vote of the control-plane cluster outweighs all others.
-//   - A member that fails causes a warning, but not in a 304. A strict request fails instead.
+//   - A member that fails causes a warning, but not in a 304. The request fails instead if it is strict, or if all
+//     members fail.
 //   - The paths healthz, livez and readyz call no member, and need no grant.
 //   - The size of every document of a member is bounded. Discovery and the OpenAPI index also have a bounded number of
 //     values. A decoded JSON object of OpenAPI has a bounded number of keys. A protobuf document has a bounded number

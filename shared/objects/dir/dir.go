@@ -43,7 +43,7 @@ type historyLimits struct {
 
 var defaultHistory = historyLimits{maxChanges: 8192, maxBytes: 32 << 20, keepChanges: 4096, keepBytes: 8 << 20}
 
-// Store implements objects.Store. Close releases its file descriptors. It starts no goroutine.
+// Store implements objects.Store. A Store starts no goroutine. Close releases its file descriptors.
 type Store struct {
 	root    *os.Root
 	history historyLimits

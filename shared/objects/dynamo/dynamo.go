@@ -123,12 +123,12 @@ func (s *Store) List(ctx context.Context, prefix string, limit int, cont string)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 6*s.timeout) // several requests, since a response has at most 1 MB
 	defer cancel()
-	now, err := s.revision(ctx)
+	current, err := s.revision(ctx)
 	if err != nil {
 		return objects.Page{}, s.fail("list", prefix, err)
 	}
 	if cont == "" {
-		from.Revision = now
+		from.Revision = current
 	}
 	found, more, err := s.query(ctx, resource, name, from.After, limit)
 	last := ""
@@ -136,7 +136,7 @@ func (s *Store) List(ctx context.Context, prefix string, limit int, cont string)
 		last = found[len(found)-1].Key // the next page starts after it, even if applyNewestWrites removes that object
 	}
 	if err == nil {
-		found, err = s.applyNewestWrites(ctx, found, more, prefix, from.After, now)
+		found, err = s.applyNewestWrites(ctx, found, more, prefix, from.After, current)
 	}
 	if err != nil {
 		return objects.Page{}, s.fail("list", prefix, err)
@@ -229,13 +229,14 @@ func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, m
 }
 
 // maxMissedWrites is the number of newest writes that List checks. A query may miss a write whose transaction DynamoDB
-// is still applying. GetItem may already return its revision. There are few such writes, because each transaction
-// changes the revision item.
+// is still applying, although the revision item already has the revision of that write. There are few such writes,
+// because each transaction changes the revision item.
 const maxMissedWrites = 4
 
 // newestEvents returns, by key, the events of the last maxMissedWrites writes up to revision lastRev. Of several writes
-// to one object, it returns the last. It uses BatchGetItem, whose reads of single items see each write whose revision
-// GetItem has returned. It skips entries that DynamoDB has removed: no query misses such old writes.
+// to one object, it returns the last. It uses BatchGetItem instead of a query: reads of single items include each
+// write up to the revision that GetItem returned. It skips entries that DynamoDB has removed: no query misses such old
+// writes.
 func (s *Store) newestEvents(ctx context.Context, lastRev uint64) (map[string]objects.Event, error) {
 	var keys []item
 	for rev := lastRev; rev > 0 && lastRev-rev < maxMissedWrites; rev-- {

@@ -29,15 +29,15 @@ func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func
 	pause := time.Duration(0)
 	for {
 		written := s.poll.nextWrite()
-		now, err := s.pollRevision(ctx, pause/2, from)
+		current, err := s.pollRevision(ctx, pause/2, from)
 		if err != nil {
 			return s.fail("watch", prefix, err)
 		}
-		if from > now {
-			return s.fail("watch", prefix, compacted(from, now))
+		if from > current {
+			return s.fail("watch", prefix, compacted(from, current))
 		}
 		before := from
-		err = s.readLog(ctx, from, now, func(e objects.Event) error {
+		err = s.readLog(ctx, from, current, func(e objects.Event) error {
 			from = e.Object.Revision
 			if !strings.HasPrefix(e.Object.Key, prefix) {
 				return nil
@@ -77,8 +77,8 @@ func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func
 // stop marks an error of the caller's function or of ctx, which Watch returns unchanged.
 type stop struct{ error }
 
-func compacted(rev, now uint64) error {
-	return fmt.Errorf("%w: revision %d of %d", objects.ErrCompacted, rev, now)
+func compacted(rev, current uint64) error {
+	return fmt.Errorf("%w: revision %d of %d", objects.ErrCompacted, rev, current)
 }
 
 // readLog returns ErrCompacted if an entry is missing. to must not exceed the store's revision.

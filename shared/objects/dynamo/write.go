@@ -83,7 +83,7 @@ func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, err
 		return e, ctx.Err()
 	}
 	before := e.Object.Revision
-	now := s.hint.Load() // may be outdated; then the first attempt fails and returns the current revision
+	current := s.hint.Load() // may be outdated; then the first attempt fails and returns the current revision
 	for attempt := 0; ; attempt++ {
 		if attempt > 0 || s.hasRivals {
 			if err := awsclient.Sleep(ctx, wait(attempt)); err != nil {
@@ -92,14 +92,14 @@ func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, err
 						objects.Unavailable(err, awsclient.Throttled.RetryAfter()))
 			}
 		}
-		e.Object.Revision = now + 1
+		e.Object.Revision = current + 1
 		if e.Type == objects.Created {
-			e.Object.Created = now + 1
+			e.Object.Created = current + 1
 		}
 		err := s.transact(ctx, e, before)
 		if err == nil {
 			s.hasRivals = attempt > 0
-			s.hint.Store(now + 1)
+			s.hint.Store(current + 1)
 			s.poll.announceWrite()
 			return e, nil
 		}
@@ -108,13 +108,13 @@ func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, err
 			return e, err
 		}
 		next, err := explainCancellation(cancelled, e, before)
-		if err == nil && next == now { // no other write, but a transaction conflict or a throttle
+		if err == nil && next == current { // no other write, but a transaction conflict or a throttle
 			next, err = s.revision(ctx)
 		}
 		if err != nil {
 			return e, err
 		}
-		now = next
+		current = next
 	}
 }
 
@@ -129,16 +129,16 @@ func (s *Store) transact(ctx context.Context, e objects.Event, before uint64) er
 	if err != nil {
 		return err
 	}
-	now := e.Object.Revision - 1
+	current := e.Object.Revision - 1
 	counter := &types.Update{
 		TableName: &s.cfg.Table, Key: revisionKey(),
 		UpdateExpression:                    aws.String("SET #r = :next"),
 		ConditionExpression:                 aws.String("#r = :now"),
 		ExpressionAttributeNames:            map[string]string{"#r": attrRevision},
-		ExpressionAttributeValues:           item{":now": num(now), ":next": num(now + 1)},
+		ExpressionAttributeValues:           item{":now": num(current), ":next": num(current + 1)},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
-	if now == 0 {
+	if current == 0 {
 		counter.ConditionExpression = aws.String("attribute_not_exists(#r)")
 		delete(counter.ExpressionAttributeValues, ":now")
 	}

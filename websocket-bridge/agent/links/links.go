@@ -161,8 +161,8 @@ func (k *Keeper) Run(ctx context.Context) {
 }
 
 // waitJitter blocks for a random time below jitter, or until ctx ends. Changes do not shorten it, because they reach
-// many agents at the same time. It discards their notification, since Run reads the links and replicas again after the
-// next dial.
+// many agents at the same time. waitJitter then clears the notification of such changes, because Run checks all links
+// and replicas after the next dial.
 func (k *Keeper) waitJitter(ctx context.Context) {
 	t := time.NewTimer(rand.N(jitter)) //nolint:gosec // jitter needs no secure randomness
 	defer t.Stop()
