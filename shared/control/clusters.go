@@ -100,7 +100,7 @@ var clusterColumns = table{
 			return ""
 		})},
 	{
-		name: "Agent-Credential", about: "Reused after a copy of the agents' credential was used.", wide: true,
+		name: "Agent-Credential", about: "Reused after a replaced credential of the agents was used.", wide: true,
 		cell: clusterCell(agentCredential),
 	},
 }

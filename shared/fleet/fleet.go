@@ -64,10 +64,9 @@ type Config struct {
 	// DiscoveryTTL is the maximum age of cached discovery and OpenAPI. 0 means 5 s. OpenAPI v3 documents of group versions
 	// do not expire: if a document changes, its URL in the cluster's index changes, too.
 	DiscoveryTTL time.Duration
-	// GracePeriod limits how long a read or review waits for other clusters once one response suffices. For a review,
-	// that is a response that allows it. For a read, it is the object or its kind from the cluster that last had the
-	// object. Half of GracePeriod limits the refresh of a member's cached kinds. After that, the stale kinds are used. 0
-	// means 2 s.
+	// GracePeriod limits how long a read or review waits for other clusters once one response suffices. A review needs
+	// one response that allows it. A read needs the object, or its kind, from the cluster that had it last. A request
+	// waits at most half of GracePeriod for newer kinds of a member if it can use stale ones. 0 means 2 s.
 	GracePeriod time.Duration
 	BareWrites  BareWrites       // "" means BareWhole
 	Now         func() time.Time // clock for the expiry of cached reviews and remembered timeouts; nil means time.Now

@@ -56,7 +56,7 @@ func (g *Gateway) checkOrigin(r *http.Request) error {
 	if hasBearerToken(r.Header) {
 		return nil
 	}
-	if err := g.crossOrigin.Check(r); err != nil || origin == "null" && !isReadOrOptions(r.Method) {
+	if err := g.crossOrigin.Check(r); err != nil || origin == "null" && !isSafeMethod(r.Method) {
 		return refuseOrigin("write", origin)
 	}
 	return nil
@@ -91,8 +91,8 @@ func hasBearerToken(h http.Header) bool {
 	return strings.EqualFold(scheme, "Bearer") && strings.TrimSpace(token) != ""
 }
 
-// isReadOrOptions reports whether a method changes nothing by definition, so that it is safe to send again.
-func isReadOrOptions(method string) bool { return route.IsRead(method) || method == http.MethodOptions }
+// isSafeMethod reports whether a method is safe: by definition it changes nothing, and may be repeated.
+func isSafeMethod(method string) bool { return route.IsRead(method) || method == http.MethodOptions }
 
 // sandbox keeps a browser from running a response as a page of the gateway's origin. A script there could call every
 // cluster with the visitor's certificate. Package forward drops these headers of a member's response.

@@ -18,10 +18,11 @@ type call struct {
 	started time.Time
 	request route.Request
 	user    *identity.User // nil unless the gateway identified the caller
-	caller  *identity.User // the user of the credential, who may impersonate user; nil as for user
+	caller  *identity.User // the user of the credential, who may impersonate user; nil if user is nil
 	bearer  string         // the caller's own token for a passthrough cluster; "" for other clusters
 	rule    policy.Rule    // how the session is recorded; zero for requests that are no session
-	// canHideSession is the result of the function of that name.
+	// canHideSession makes checkHiddenSession apply the recording policy. prepareForward sets it to the result of the
+	// function of that name. serveFleet sets it to that of addsDebugContainer.
 	canHideSession bool
 
 	release    func()         // releases the caller's slot; never nil, and safe to call twice

@@ -101,7 +101,7 @@ var errFirstByte = fmt.Errorf("the answer did not begin in time: %w", context.De
 // request that the member's circuit breaker refuses, because the bridge can wait for a trial. It also redirects
 // requests like a slow one, as measure describes. A write that was sent to the member continues.
 func (f *Function) forward(w http.ResponseWriter, r *http.Request, c *forward.Call) error {
-	name, isRead := c.Member.Cluster.Name, isReadOrOptions(r.Method)
+	name, isRead := c.Member.Cluster.Name, isSafeMethod(r.Method)
 	read, write := readKey(name, c.User), writeKey(name)
 	if f.slow.has(read) || !isRead && f.slow.has(write) {
 		return f.redirectTo(w, r, c.Route, fmt.Sprintf("cluster %q answers slowly", name))
@@ -126,7 +126,7 @@ func (f *Function) forward(w http.ResponseWriter, r *http.Request, c *forward.Ca
 
 // forwardInTime returns errFirstByte if the response to a read does not begin within FirstByte.
 func (f *Function) forwardInTime(w http.ResponseWriter, r *http.Request, c *forward.Call) error {
-	if !isReadOrOptions(r.Method) {
+	if !isSafeMethod(r.Method) {
 		return forward.Do(w, r, c)
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())

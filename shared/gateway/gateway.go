@@ -60,7 +60,7 @@ type Config struct {
 	Function *Function
 	// Source selects where the client's address is read. Limits for unidentified callers use that address.
 	Source limits.SourceMode
-	// Origins are the web pages that may open websockets and write with the credentials of a browser.
+	// Origins are the other origins whose web pages may open websockets and write with the credentials of a browser.
 	Origins Origins
 	// Recheck is the pause between checks whether an open stream is still allowed. 0 means 2 s.
 	Recheck time.Duration
@@ -206,7 +206,8 @@ var methods = []string{
 // fail writes an error, or panics with http.ErrAbortHandler if the client is gone. It does neither once a response has
 // begun.
 func fail(w *recorder, r *http.Request, c *call, err error) {
-	err = cmp.Or(w.deadlines.late(), err) // net/http cancels the context when a body is late
+	// net/http cancels the context of a late body. Check that first: the client is not gone, and gets the error.
+	err = cmp.Or(w.deadlines.late(), err)
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) && w.code == 0 {
 		panic(http.ErrAbortHandler) // a return would send a response of 200
 	}

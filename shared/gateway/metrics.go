@@ -3,7 +3,7 @@ package gateway
 import (
 	"log/slog"
 	"maps"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/cache"
@@ -34,14 +34,30 @@ func (g *Gateway) staleReads() (n uint64) {
 }
 
 // metricCounts contains the counts that a function has already reported.
-type metricCounts struct{ stale, lost, refused atomic.Uint64 }
+type metricCounts struct {
+	mu                   sync.Mutex
+	stale, lost, refused uint64
+}
+
+// add returns the growth of each count since the last report.
+func (c *metricCounts) add(read func() (stale, lost, refused uint64)) (newStale, newLost, newRefused uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stale, lost, refused := read() // with mu locked, so that no count is less than an earlier one
+	newStale, newLost, newRefused = stale-c.stale, lost-c.lost, refused-c.refused
+	c.stale, c.lost, c.refused = stale, lost, refused
+	return newStale, newLost, newRefused
+}
 
 // metricAttrs returns attributes and the least level for the log of a function's call. All are counted since the last
 // report. Lost events and refused calls are errors. Stale reads are a warning. With a namespace, the line also has the
 // embedded metric format of CloudWatch:
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 func (g *Gateway) metricAttrs() (attrs []slog.Attr, least slog.Level) {
-	now, stale := g.AuditStats(), g.staleReads()
+	stale, lost, refused := g.reported.add(func() (stale, lost, refused uint64) {
+		s := g.AuditStats()
+		return g.staleReads(), s.Lost, s.Refused
+	})
 	var metrics []any
 	least = slog.LevelDebug
 	for _, m := range []struct {
@@ -49,9 +65,9 @@ func (g *Gateway) metricAttrs() (attrs []slog.Attr, least slog.Level) {
 		count uint64
 		level slog.Level
 	}{
-		{StaleReadsMetric, stale - g.reported.stale.Swap(stale), slog.LevelWarn},
-		{AuditLostMetric, now.Lost - g.reported.lost.Swap(now.Lost), slog.LevelError},
-		{AuditRefusedMetric, now.Refused - g.reported.refused.Swap(now.Refused), slog.LevelError},
+		{StaleReadsMetric, stale, slog.LevelWarn},
+		{AuditLostMetric, lost, slog.LevelError},
+		{AuditRefusedMetric, refused, slog.LevelError},
 	} {
 		if m.count > 0 {
 			least = max(least, m.level)

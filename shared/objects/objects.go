@@ -89,9 +89,9 @@ type Log interface {
 	) error
 }
 
-// Store stores objects. When ctx ends, reads return at once. A write that has begun may still complete before its call
-// returns. Errors wrap one of the package's errors or context.Canceled; Watch may return others. A write that fails
-// with ErrUnavailable or context.Canceled may have succeeded.
+// Store stores objects. When ctx ends, reads return at once. A write that has begun may be completed first, so its
+// call may return later. Errors wrap one of the package's errors or context.Canceled; Watch may return others. A write
+// that fails with ErrUnavailable or context.Canceled may have succeeded.
 type Store interface {
 	Getter
 	Lister

@@ -86,8 +86,8 @@ type Agent struct {
 
 // EnrolAgent returns the bootstrap credential for the agents of a private cluster. This credential is valid for ttl,
 // and so is each later one that agents get in exchange. EnrolAgent ends all earlier credentials, and removes the
-// condition AgentCredentialReused of the Cluster. Earlier credentials may have ended although EnrolAgent fails; then
-// the caller repeats it.
+// condition AgentCredentialReused of the Cluster. If EnrolAgent fails, earlier credentials may have ended, so the
+// caller must call it again.
 func (i *Issuer) EnrolAgent(ctx context.Context, c *clusterv1alpha1.Cluster, ttl time.Duration) (secrets.Value, error) {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return secrets.Value{}, fmt.Errorf("enrol the agents of cluster %q: the lifetime of their credential is %s; "+
@@ -261,7 +261,7 @@ func (a *Agent) checkObjects(enrolmentValue, clusterValue []byte) error {
 	)
 	if enrolmentValue == nil || clusterValue == nil || json.Unmarshal(enrolmentValue, &e) != nil ||
 		json.Unmarshal(clusterValue, &c) != nil {
-		return refusal(nil, "the %s was revoked, or its cluster removed", agentCredential)
+		return refusal(nil, "the %s was revoked, or its cluster was removed; %s", agentCredential, rejoinHint(a.Cluster))
 	}
 	if e.UID != a.uid || e.Cluster != c.UID || c.Spec.SyncMode != clusterv1alpha1.Pull {
 		return refusal(nil, "the %s was revoked; %s", agentCredential, rejoinHint(a.Cluster))

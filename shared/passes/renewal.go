@@ -33,8 +33,8 @@ type Reuse struct {
 	From string    `json:"from"` // source addresses, separated by commas
 }
 
-// ReusedError is the error for an agent's credential that was replaced. Two parties have had the same credential: this
-// one or an earlier one.
+// ReusedError is the error for an agent's credential that was replaced. Two parties have had this credential or an
+// earlier one.
 type ReusedError struct{ Agent *Agent }
 
 func (e *ReusedError) Error() string {
@@ -50,7 +50,7 @@ func (e *enrolment) checkNotEnded(cluster string) error {
 	if e.Reuse == nil {
 		return nil
 	}
-	return refusal(nil, "the credentials of the agents ended at %s, because a copy of one was used; %s",
+	return refusal(nil, "the credentials of the agents ended at %s, because one that was replaced was used; %s",
 		e.Reuse.Time.UTC().Format(time.RFC3339), rejoinHint(cluster))
 }
 
@@ -64,7 +64,7 @@ func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	}
 	var e enrolment
 	if json.Unmarshal(value, &e) != nil {
-		return refusal(nil, "the %s was revoked", agentCredential)
+		return refusal(nil, "the %s was revoked; %s", agentCredential, rejoinHint(a.Cluster))
 	}
 	switch {
 	case a.generation == 0: // issued by an earlier release; it connects until it expires
@@ -137,14 +137,14 @@ func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 	if isRefusal(err) {
 		return nil
 	}
-	// Set the condition first: if that fails, the next use of a copy tries again. Once the credentials have ended, no use
-	// would set it.
+	// Set the condition first: if that fails, the next use of a replaced credential tries again. Once the credentials
+	// have ended, no use would set it.
 	if err == nil {
 		err = i.setCondition(ctx, a.Cluster, &metav1.Condition{
 			Type: clusterv1alpha1.AgentCredentialReused, Status: metav1.ConditionTrue, Reason: "CopyUsed",
 			LastTransitionTime: metav1.NewTime(r.Time).Rfc3339Copy(),
-			Message: fmt.Sprintf("at %s a copy of the %s was used from %s; its agents are being disconnected; %s",
-				r.Time.UTC().Format(time.RFC3339), agentCredential, r.From, rejoinHint(a.Cluster)),
+			Message: fmt.Sprintf("a replaced credential of the agents was used at %s from %s: it or an earlier one was "+
+				"copied; %s", r.Time.UTC().Format(time.RFC3339), r.From, rejoinHint(a.Cluster)),
 		})
 	}
 	if err != nil {

@@ -205,10 +205,12 @@ func (i *Issuer) PublishAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// RotateKey adds a key to AgentKeys and TunnelKeys if they exist. Without a Signer, it also adds one to PassKeys, and a
-// former Signer's key signs no more. A new key signs after activationDelay, or at once if its set has no older key. If
-// discard is true, RotateKey deletes the older keys, which ends their tokens. With a Signer, discard must be true, and
-// PassKeys keeps only the Signer's key.
+// RotateKey adds a key to sets of the secret store:
+//   - to AgentKeys and TunnelKeys if they exist;
+//   - to PassKeys without a Signer. The key of a former Signer then only verifies.
+//
+// A new key signs after activationDelay, or at once if its set has no older key. If discard is true, RotateKey deletes
+// the older keys, which ends their tokens. With a Signer, discard must be true. PassKeys then keeps only its key.
 func (i *Issuer) RotateKey(ctx context.Context, discard bool) error {
 	if i.Signer != nil && !discard {
 		return errors.New("rotate keys: a key in KMS signs passes; name a new one in CLUSTERPASS_PASS_KMS_KEY, or use " +

@@ -276,7 +276,7 @@ func (v *Verifier) user(ctx context.Context, name, uid string, end time.Time) (*
 			}
 			_, now, err := v.pass(ctx, name, uid)
 			if err == nil && !reflect.DeepEqual(now.Spec, p.Spec) {
-				err = refusal(nil, "the pass %q was changed", name)
+				err = refusal(nil, "the pass %q was changed since the stream was opened; open it again", name)
 			}
 			return err
 		},
@@ -334,7 +334,7 @@ func (v *Verifier) CheckCertificate(ctx context.Context, leaf *x509.Certificate,
 		return err
 	}
 	if passUser.Name != u.Name || !hasSameGroups(passUser.Groups, u.Groups) {
-		return refusal(nil, "the pass %q was changed", name)
+		return refusal(nil, "the pass %q was changed after its certificate was issued; get a new one", name)
 	}
 	recheckPass := passUser.Recheck
 	*u = *passUser

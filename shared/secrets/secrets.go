@@ -43,9 +43,9 @@ type Getter interface {
 	Get(ctx context.Context, name string) (*Secret, error)
 }
 
-// Store stores secrets. When ctx ends, reads return at once. A write that has begun may still complete before its call
-// returns. Errors wrap one of the package's errors or context.Canceled. A write that fails with ErrUnavailable or
-// context.Canceled may have succeeded.
+// Store stores secrets. When ctx ends, reads return at once. A write that has begun may be completed first, so its
+// call may return later. Errors wrap one of the package's errors or context.Canceled. A write that fails with
+// ErrUnavailable or context.Canceled may have succeeded.
 type Store interface {
 	Getter
 	// List returns the secrets that have every given label, sorted by name. It is slow, and may miss writes of the last

@@ -46,7 +46,7 @@ func (a *Agents) endIfReused(r *http.Request, err error) bool {
 	}
 	agent, from := reused.Agent, strings.Join(audit.Sources(r), ", ")
 	a.reuses.Inc()
-	a.cfg.Log.Error("a copy of an agent's credential was used; the cluster has to join again",
+	a.cfg.Log.Error("a replaced credential of an agent was used: the cluster has to join again",
 		"cluster", agent.Cluster, "from", from, "error", reused.Error())
 	event := a.audit.Load().Begin(r)
 	event.User(audit.User{Username: "clusterpass:agent:" + agent.Cluster}, "agent")

@@ -47,7 +47,7 @@ import (
 
 // Config configures Agents.
 type Config struct {
-	Issuer   *passes.Issuer   // renews agents' credentials, and ends them if a copy was used
+	Issuer   *passes.Issuer   // renews agents' credentials, and ends them if a replaced one was used
 	Verifier *passes.Verifier // verifies agents' credentials, and tokens at the tunnel port
 	Peers    Peers            // tunnel ports of all replicas, including this one; empty for one replica
 	// Lookup returns the addresses of a host. nil means net.DefaultResolver.LookupHost.
@@ -102,7 +102,7 @@ func New(cfg Config) *Agents {
 	a.connects = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "clusterpass_tunnel_connects_total",
 		Help: "Requested connections to private clusters, by result."}, []string{"result"})
 	a.reuses = prometheus.NewCounter(prometheus.CounterOpts{Name: ReusesMetric,
-		Help: "Refused uses of agents' credentials that were replaced. Each proves that a copy exists."})
+		Help: "Refused uses of agents' credentials that were replaced. Each proves that this or an earlier one was copied."})
 	cfg.Metrics.MustRegister(a.connects, a.reuses,
 		prometheus.NewGaugeFunc(
 			prometheus.GaugeOpts{
@@ -403,8 +403,9 @@ func (a *Agents) hop(ctx context.Context, target tunnel.Destination) (net.Conn, 
 		switch {
 		case errors.Is(herr, tunnel.ErrRefused) || errors.As(herr, &known) && known.Reason == status.Timeout:
 			err = herr
+		// Any other error replaces ErrNone, because a peer that cannot be reached may have an agent.
 		case herr != nil && !errors.Is(herr, tunnel.ErrNone) && errors.Is(err, tunnel.ErrNone):
-			err = herr // not ErrNone: a peer that cannot be reached may have an agent
+			err = herr
 		}
 	}
 	return nil, err

@@ -71,10 +71,11 @@ func (b *Bridge) RegisterAuditMetrics(gw *gateway.Gateway) {
 			func() float64 { return float64(count(gw.AuditStats())) }))
 	}
 	counter(auditLost, "Audit events that could not be delivered.", func(s audit.Stats) uint64 { return s.Lost })
-	counter(auditRefused, "Calls that were refused because audit events could not be delivered.",
+	counter(auditRefused,
+		"Calls that were refused because too many audit events, of all callers or of this one, wait for delivery.",
 		func(s audit.Stats) uint64 { return s.Refused })
 	counter("clusterpass_audit_overridden_total",
-		"Calls that were served although the audit queue was full, because an operator allowed it.",
+		"Calls that were served although the audit queue or the caller's part of it was full, by an operator's override.",
 		func(s audit.Stats) uint64 { return s.Overridden })
 	b.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "clusterpass_audit_events_waiting", Help: "Audit events that wait to be delivered.",

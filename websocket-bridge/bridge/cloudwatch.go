@@ -35,7 +35,7 @@ func (b *Bridge) cloudWatch(ctx context.Context, out io.Writer, namespace string
 	}
 }
 
-// AgentReusesMetric is the CloudWatch metric of agents' credentials of which a copy was used.
+// AgentReusesMetric is the CloudWatch metric of refused uses of agents' credentials that were replaced.
 const AgentReusesMetric = "AgentCredentialReuses"
 
 // totals count from the bridge's start. stale are reads of expired cache entries.

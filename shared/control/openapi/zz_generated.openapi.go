@@ -417,7 +417,7 @@ func schema_shared_api_cluster_v1alpha1_ClusterStatus(ref common.ReferenceCallba
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions have Ready: whether the member answers. A private cluster has AgentCredentialReused after a copy of its agents' credential was used.",
+							Description: "Conditions have Ready: whether the member answers. A private cluster has AgentCredentialReused after a replaced credential of its agents was used.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

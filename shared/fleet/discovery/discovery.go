@@ -52,8 +52,8 @@ func (h *Handler) Serve(w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
-	// The first registered of the responding clusters answers /version, and wins in OpenAPI v2. In other documents it
-	// decides ties.
+	// Of the clusters that respond, the one that was registered first answers /version and wins in OpenAPI v2. In other
+	// documents it decides ties.
 	slices.SortFunc(allowed, func(a, b members.Entry) int { return cmp.Compare(a.ID, b.ID) })
 	switch {
 	case isDiscovery:

@@ -33,9 +33,9 @@ const (
 	progressEvery = 2 * time.Second
 )
 
-// historyLimits bounds the number and size of the writes after the snapshot. A write that exceeds maxChanges or
-// maxBytes starts a compaction, which keeps the last keepChanges writes, or fewer if their values exceed keepBytes.
-// Both byte limits count values, but not keys.
+// historyLimits bounds the number and size of the writes after the snapshot. The write with which they exceed
+// maxChanges or maxBytes starts a compaction. It keeps the last keepChanges writes, or fewer if their values exceed
+// keepBytes. Both byte limits count values, but not keys.
 type historyLimits struct {
 	maxChanges, maxBytes   int
 	keepChanges, keepBytes int

@@ -1,8 +1,8 @@
 // Package replica serves reads of an object store from memory. One read of the store's revision validates the memory.
 // If the revision has changed, the Replica applies the changes from the store's log.
 //
-//   - Results may be [Config.MaxAge] old. Results include all writes that were completed at the time that
-//     [Replica.AsOf] returns.
+//   - A result includes every write that was completed [Config.MaxAge] before the call, and every write that was
+//     completed at the time that [Replica.AsOf] returns.
 //   - If the validation fails, the read fails. Package cache serves stale values during an outage.
 //   - The memory contains at most maxObjects objects and, in addition, at most maxLists lists of any size.
 package replica

@@ -1,8 +1,9 @@
 // Package links keeps a link, which is an agent's tunnel, to every replica of the bridge behind a load balancer.
 //
 // Invariants:
-//   - A lost link is dialled again within half a second. If a dial is in progress, this time begins when that dial
-//     ends. Each dial follows a random pause, so that agents that lost links together do not dial together.
+//   - After the loss of a link, the agent dials within half a second if it has too few links. If a dial is in progress,
+//     this time begins when that dial ends. Each dial follows a random pause, so that agents that lost links together
+//     do not dial together.
 //   - After failures, the pauses grow. Such a pause also ends when a link ends or a bridge sends an announcement.
 //   - A link to a draining replica does not count. The agent dials until it has as many other links as the bridge has
 //     replicas.
@@ -37,7 +38,8 @@ import (
 )
 
 // A dial follows a random pause below jitter. After a failure, it follows a growing pause instead, unless a change ends
-// that pause. The growing pause doubles from firstPause to maxPause, and its second half is random.
+// that pause. The growing pause doubles from firstPause to maxPause. Each wait is a random time between half of it
+// and all of it.
 const (
 	jitter      = 500 * time.Millisecond
 	firstPause  = 500 * time.Millisecond

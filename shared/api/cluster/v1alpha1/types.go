@@ -156,8 +156,8 @@ type LocalSecretReference struct {
 type ClusterStatus struct {
 	// KubernetesVersion is the version that the member's API server reports.
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-	// Conditions have Ready: whether the member answers. A private cluster has AgentCredentialReused after a copy of its
-	// agents' credential was used.
+	// Conditions have Ready: whether the member answers. A private cluster has AgentCredentialReused after a replaced
+	// credential of its agents was used.
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -177,7 +177,7 @@ type Probe struct {
 // Condition types of a Cluster.
 const (
 	Ready = "Ready" // whether the member answers
-	// AgentCredentialReused is True after a copy of the agents' credential was used, until the cluster joins again.
+	// AgentCredentialReused is True after a replaced credential of the agents was used, until the cluster joins again.
 	// It is absent otherwise.
 	AgentCredentialReused = "AgentCredentialReused"
 )
