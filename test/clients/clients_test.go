@@ -43,6 +43,9 @@ type place struct {
 	namespace, name string // suffixes that name the cluster
 }
 
+// suffix is the part of a DNS label that tells the names of places apart.
+func (p place) suffix() string { return strings.ReplaceAll(p.context, "@", "-by-name") }
+
 var (
 	direct  = place{context: "direct"} // without the gateway
 	gateway = place{context: "member1"}

@@ -19,7 +19,7 @@ func TestHelm(t *testing.T) {
 	coverEverything(t)
 	for _, p := range places {
 		t.Run(p.context, func(t *testing.T) {
-			env, release, namespace := environment(t), "shop-"+p.context, ns+p.namespace+p.name
+			env, release, namespace := environment(t), "shop-"+p.suffix(), ns+p.namespace+p.name
 			helm := func(args ...string) string {
 				t.Helper()
 				return must(t, env, built.Path(programs.Helm), append([]string{"--kube-context", p.context,

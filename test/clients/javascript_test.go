@@ -36,7 +36,7 @@ func TestJavaScriptClient(t *testing.T) {
 	coverEverything(t)
 	for _, p := range places {
 		t.Run(p.context, func(t *testing.T) {
-			pod, name := "talker-a"+p.name, "settings-"+p.context+p.name
+			pod, name := "talker-a"+p.name, "settings-"+p.suffix()+p.name
 			printed := must(t, environment(t), "node", program, p.context, ns+p.namespace, pod, name)
 			e2e.WantText(t, printed, fmt.Sprintf("read: %s Running", pod), "log: followed", "exec: Success",
 				"patch: "+name+" third", "informer: delete "+name)

@@ -38,7 +38,7 @@ func TestHelmLimits(t *testing.T) {
 				{"-n " + ns + " install new " + chart, unnamed},
 				{"-n " + ns + " upgrade both " + chart, unnamed},
 				{"-n " + ns + " uninstall both", "is in 2 clusters"},
-				{"-n " + ns + "@member1 install nodes-" + p.context + " " + chart + " --set nodes=true", unnamed},
+				{"-n " + ns + "@member1 install nodes-" + p.suffix() + " " + chart + " --set nodes=true", unnamed},
 				// helm remembers the namespace of the installation, which names no cluster.
 				{"-n " + ns + "@member1 upgrade both " + chart, "is in 2 clusters"},
 			} {
