@@ -17,9 +17,10 @@ type FaultKind string
 
 // The kinds of a Fault.
 const (
-	// Cut means that the recording has no end. Its session may still run.
+	// Cut means that the recording has no end. Its session may still run. Some of the last parts may not be stored,
+	// because a Session writes them at the same time.
 	Cut       FaultKind = "cut"
-	Missing   FaultKind = "missing"   // there are later parts
+	Missing   FaultKind = "missing"   // there are later parts, so that it was stored
 	Changed   FaultKind = "changed"   // the part does not have its signature
 	Reordered FaultKind = "reordered" // the part has another place, or belongs to another recording
 	Unsigned  FaultKind = "unsigned"  // the key of the signature is unknown
@@ -42,6 +43,7 @@ func (f *Fault) Error() string {
 // part is a part that was parsed, and verified if there are keys.
 type part struct {
 	number   int
+	id       string // the recording
 	previous string // the digest of the part before in hexadecimal, or empty in part 0
 	header   *Info  // of part 0
 	events   []byte // lines
@@ -112,18 +114,19 @@ func (p *part) parse(content []byte) error {
 		if err := json.Unmarshal(first, &h); err != nil || h.Info == nil || h.Version != 2 {
 			return errors.New("its header is no header of a recording")
 		}
-		p.header = h.Info
+		p.header, p.id = h.Info, h.Info.ID
 		return nil
 	}
 	e, err := parseEvent(first)
 	if err != nil || e.Type != typePart {
 		return errors.New("it does not begin with its number")
 	}
-	number, previous, _ := strings.Cut(string(e.Data), " ")
-	if p.number, err = strconv.Atoi(number); err != nil || p.number < 1 || len(previous) != hex.EncodedLen(sha256.Size) {
+	number, place, _ := strings.Cut(string(e.Data), " ")
+	p.previous, p.id, _ = strings.Cut(place, " ")
+	p.number, err = strconv.Atoi(number)
+	if err != nil || p.number < 1 || len(p.previous) != hex.EncodedLen(sha256.Size) {
 		return errors.New("its number or the digest of the part before it is invalid")
 	}
-	p.previous = previous
 	return p.parseEnd()
 }
 
@@ -150,9 +153,19 @@ func (p *part) parseEnd() error {
 type chain struct {
 	id       string
 	keys     Keys
+	last     int    // the greatest number of a stored part
 	next     int    // the number of the next part
 	previous string // the digest of the last part, or empty if it had a fault
 	ended    bool
+	gaps     []Fault // missing parts that may never have been stored
+}
+
+func newChain(id string, keys Keys, stored []Part) chain {
+	c := chain{id: id, keys: keys}
+	for _, p := range stored {
+		c.last = max(c.last, p.Number)
+	}
+	return c
 }
 
 // add verifies the next part. After a Fault, the part after it is not compared with it.
@@ -171,8 +184,8 @@ func (c *chain) add(data []byte) (*part, *Fault) {
 		return reordered("it comes after the end")
 	case p.number != expected:
 		return reordered("it is part %d", p.number)
-	case p.header != nil && p.header.ID != c.id:
-		return reordered("it belongs to recording %.64q", p.header.ID)
+	case p.id != c.id: // a digest of the part before proves nothing after a gap
+		return reordered("it belongs to recording %.64q", p.id)
 	case previous != "" && p.previous != previous:
 		return reordered("it does not follow part %d, or that was changed", expected-1)
 	}
@@ -181,20 +194,30 @@ func (c *chain) add(data []byte) (*part, *Fault) {
 	return p, nil
 }
 
-// skipTo skips the missing parts before a number.
+// skipTo skips the missing parts before a number. It returns a Fault if they were stored. A Session stores part n only
+// after part n-maxInFlight, so later ones may be missing after a kill. Whether they are a Fault, end decides.
 func (c *chain) skipTo(number int) *Fault {
 	if number == c.next {
 		return nil
 	}
-	first := c.next
+	gap := Fault{Missing, c.next, fmt.Sprintf("the next part is %d", number)}
 	c.next, c.previous = number, ""
-	return &Fault{Missing, first, fmt.Sprintf("the next part is %d", number)}
+	if gap.Part == 0 || gap.Part <= c.last-maxInFlight { // Recorder.Begin stores part 0
+		return &gap
+	}
+	c.gaps = append(c.gaps, gap)
+	return nil
 }
 
-// end returns a Fault unless the last part has ended the recording.
-func (c *chain) end() *Fault {
+// end returns the remaining faults: that the recording has no end, or which parts are missing before its end.
+func (c *chain) end() []Fault {
 	if c.ended {
-		return nil
+		return c.gaps
 	}
-	return &Fault{Cut, c.next, "it has no end, or its session still runs"}
+	cut := Fault{Cut, c.next, "it has no end, or its session still runs"}
+	if len(c.gaps) > 0 {
+		cut.Part = c.gaps[0].Part
+		cut.Why += fmt.Sprintf("; part %d and maybe later ones were not stored", cut.Part)
+	}
+	return []Fault{cut}
 }

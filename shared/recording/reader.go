@@ -33,7 +33,7 @@ func open(ctx context.Context, store Store, id string, keys Keys) (*Reader, erro
 	if err != nil {
 		return nil, fmt.Errorf("read recording %s: %w", id, err)
 	}
-	r := &Reader{store: store, chain: chain{id: id, keys: keys}, parts: parts}
+	r := &Reader{store: store, chain: newChain(id, keys, parts), parts: parts}
 	p, err := r.nextPart(ctx)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,8 @@ func open(ctx context.Context, store Store, id string, keys Keys) (*Reader, erro
 func (r *Reader) Info() *Info { return &r.info }
 
 // Next returns the next event. It returns io.EOF after the end of the recording. At the first part that has a Fault, it
-// returns an error that wraps the *Fault. A Fault of the kind Cut comes after all events.
+// returns an error that wraps the *Fault. A Fault of the kind Cut comes after all events, and so does one of the kind
+// Missing among the last parts.
 func (r *Reader) Next(ctx context.Context) (Event, error) {
 	for len(r.lines) == 0 {
 		if _, err := r.nextPart(ctx); err != nil {
@@ -67,8 +68,8 @@ func (r *Reader) Next(ctx context.Context) (Event, error) {
 
 func (r *Reader) nextPart(ctx context.Context) (*part, error) {
 	if len(r.parts) == 0 {
-		if fault := r.chain.end(); fault != nil {
-			return nil, r.fault(fault)
+		if faults := r.chain.end(); len(faults) > 0 {
+			return nil, r.fault(&faults[0])
 		}
 		return nil, io.EOF
 	}

@@ -40,8 +40,8 @@ type Session struct {
 	aborted bool // err is that of Abort, and not of the Store
 }
 
-// firstLine is the space for the event with the digest of the part before.
-const firstLine = 128
+// firstLine is the space for the event with the digest of the part before, and the id of the recording.
+const firstLine = 192
 
 func newSession(ctx context.Context, r *Recorder, i Info) *Session {
 	s := &Session{
@@ -200,36 +200,46 @@ func (s *Session) failLocked(err error) {
 
 // run stores the parts until the session is closed or has failed.
 func (s *Session) run() {
-	var writes sync.WaitGroup
+	var (
+		writes sync.WaitGroup
+		stored [maxInFlight]chan bool // the results of the last writes, by the numbers of the parts
+	)
 	defer writes.Wait()
-	slots := make(chan struct{}, maxInFlight)
+	store := func(b batch) (ok bool) {
+		ctx, cancel := context.WithTimeout(s.ctx, StoreTimeout)
+		number, part := s.part(b)
+		slot := &stored[number%maxInFlight]
+		// A stored part proves that all parts before the last maxInFlight were stored, see chain.skipTo.
+		if *slot != nil && !<-*slot {
+			cancel()
+			return false
+		}
+		result := make(chan bool, 1)
+		*slot = result
+		writes.Go(func() {
+			defer cancel()
+			result <- s.write(ctx, number, part)
+		})
+		return true
+	}
 	for {
 		<-s.wake
 		b := s.removeEvents()
-		if b.err != nil {
+		switch {
+		case b.err != nil:
 			if b.aborted && b.events != nil {
-				s.store(b)
+				store(b)
 			}
 			return
-		}
-		if b.closed {
+		case b.closed:
 			writes.Wait() // an end is stored only after all other parts
 			if s.Err() == nil {
 				s.end(b)
 			}
 			return
+		case b.events != nil && !store(b):
+			return
 		}
-		if b.events == nil {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(s.ctx, StoreTimeout)
-		number, part := s.part(b)
-		slots <- struct{}{} // a write ends at its deadline at the latest
-		writes.Go(func() {
-			defer func() { <-slots }()
-			defer cancel()
-			s.write(ctx, number, part)
-		})
 	}
 }
 
@@ -253,36 +263,31 @@ func (s *Session) removeEvents() batch {
 	return b
 }
 
-// part returns the next part: an event with the digest of the part before it, the events and a signature.
+// part returns the next part: an event of typePart, the events and a signature.
 func (s *Session) part(b batch) (number int, part []byte) {
 	number = s.number
 	s.number++
-	line := AppendEvent(make([]byte, 0, firstLine), b.first, typePart, partText(number, s.previous))
+	line := AppendEvent(make([]byte, 0, firstLine), b.first, typePart, partText(number, s.previous, s.info.ID))
 	part = b.events[firstLine-len(line):]
 	copy(part, line)
 	return number, s.seal(part, b.last)
 }
 
-func partText(number int, previous [sha256.Size]byte) []byte {
-	return fmt.Appendf(nil, "%d %s", number, hex.EncodeToString(previous[:]))
+func partText(number int, previous [sha256.Size]byte, id string) []byte {
+	return fmt.Appendf(nil, "%d %s %s", number, hex.EncodeToString(previous[:]), id)
 }
 
 func signatureText(keyID string, signature []byte) []byte {
 	return append([]byte(keyID+" "), base64.StdEncoding.EncodeToString(signature)...)
 }
 
-// end stores the remaining events with the event that ends the recording.
+// end stores the remaining events with the event that ends the recording. All other parts must be stored.
 func (s *Session) end(b batch) {
 	if b.events == nil {
 		b.events, b.first = s.recorder.buffer(), b.last
 	}
 	b.last = max(b.last, s.recorder.cfg.Now().Sub(s.started))
 	b.events = AppendEvent(b.events, b.last, typeEnd, fmt.Appendf(nil, "%d", s.number+1))
-	s.store(b)
-}
-
-// store stores events as the next part.
-func (s *Session) store(b batch) {
 	ctx, cancel := context.WithTimeout(s.ctx, StoreTimeout)
 	defer cancel()
 	number, part := s.part(b)
@@ -291,14 +296,15 @@ func (s *Session) store(b batch) {
 
 // write stores a part. It reuses the memory of part only after a success: after an error, the Store or its HTTP client
 // may still read it.
-func (s *Session) write(ctx context.Context, number int, part []byte) {
+func (s *Session) write(ctx context.Context, number int, part []byte) (ok bool) {
 	err := s.recorder.put(ctx, s.info.ID, number, part)
 	if err == nil {
 		s.recorder.free(part)
-		return
+		return true
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("%w; the store of recordings did not answer in %s", err, StoreTimeout)
 	}
 	s.fail(err)
+	return false
 }

@@ -20,7 +20,7 @@ type Report struct {
 // Complete reports whether the recording has all its parts unchanged and in their order.
 func (r *Report) Complete() bool { return len(r.Faults) == 0 }
 
-// IsCut reports whether the recording only lacks its end.
+// IsCut reports whether the recording only lacks its end: its session still runs, or its recorder stopped.
 func (r *Report) IsCut() bool { return len(r.Faults) == 1 && r.Faults[0].Kind == Cut }
 
 // Verify reads all parts of a recording and returns their faults. Its error means that the recording could not be read.
@@ -30,7 +30,7 @@ func Verify(ctx context.Context, store Store, id string, keys Keys) (*Report, er
 		return nil, fmt.Errorf("verify recording %s: %w", id, err)
 	}
 	r := &Report{Parts: len(parts)}
-	c := chain{id: id, keys: keys.orEmpty()}
+	c := newChain(id, keys.orEmpty(), parts)
 	for _, stored := range parts {
 		if fault := c.skipTo(stored.Number); fault != nil {
 			r.Faults = append(r.Faults, *fault)
@@ -49,9 +49,7 @@ func Verify(ctx context.Context, store Store, id string, keys Keys) (*Report, er
 			r.Faults = append(r.Faults, *fault)
 		}
 	}
-	if fault := c.end(); fault != nil {
-		r.Faults = append(r.Faults, *fault)
-	}
+	r.Faults = append(r.Faults, c.end()...)
 	return r, nil
 }
 

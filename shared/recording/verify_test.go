@@ -2,6 +2,7 @@ package recording_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -55,12 +56,19 @@ func (d *damaged) get(id string, number int) []byte {
 func (d *damaged) set(number int, part []byte) { d.store.Set(d.id, number, part) }
 
 var damages = map[string]damage{
-	"none":                {func(*damaged) {}, ""},
-	"no last part":        {func(d *damaged) { d.set(4, nil) }, "cut 4"},
-	"only the first part": {func(d *damaged) { removeFrom(d, 1) }, "cut 1"},
-	"no first part":       {func(d *damaged) { d.set(0, nil) }, "missing 0"},
-	"a missing part":      {func(d *damaged) { d.set(2, nil) }, "missing 2"},
-	"two missing parts":   {func(d *damaged) { d.set(2, nil); d.set(3, nil) }, "missing 2"},
+	"none":                      {func(*damaged) {}, ""},
+	"no last part":              {func(d *damaged) { d.set(4, nil) }, "cut 4"},
+	"only the first part":       {func(d *damaged) { removeFrom(d, 1) }, "cut 1"},
+	"no first part":             {func(d *damaged) { d.set(0, nil) }, "missing 0"},
+	"a missing part":            {func(d *damaged) { d.set(2, nil) }, "missing 2"},
+	"two missing parts":         {func(d *damaged) { d.set(2, nil); d.set(3, nil) }, "missing 2"},
+	"a missing part and no end": {func(d *damaged) { d.set(2, nil); d.set(4, nil) }, "cut 2"},
+	"two gaps and no end":       {func(d *damaged) { d.set(1, nil); d.set(3, nil); d.set(4, nil) }, "cut 1"},
+	"a part of another recording after a gap": {func(d *damaged) {
+		d.set(2, nil)
+		d.set(3, d.get(d.other, 3))
+		d.set(4, nil)
+	}, "reordered 3, cut 2"},
 	"a changed byte": {func(d *damaged) {
 		d.set(2, bytes.Replace(d.get(d.id, 2), []byte("0123456789abcdef"), []byte("0123456789abcdeg"), 1))
 	}, "changed 2"},
@@ -151,6 +159,55 @@ func wantFirstFault(t *testing.T, d *damaged, keys recording.Keys, want string) 
 		t.Errorf("read: %v", err)
 	case want != "" && (!errors.As(err, &fault) || fmt.Sprint(fault.Kind, " ", fault.Part) != first):
 		t.Errorf("read: %v, want the fault %s", err, first)
+	}
+}
+
+// TestKilledRecorder fails if parts that were never stored look removed, or removed ones look never stored.
+func TestKilledRecorder(t *testing.T) { synctest.Test(t, testKilledRecorder) }
+
+func testKilledRecorder(t *testing.T) {
+	const hangs = 3
+	store := &storetest.Memory{BeforePut: func(ctx context.Context, _ string, number int) error {
+		if number != hangs {
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	s, keys := begin(t, store, newInfo())
+	for range 9 {
+		_ = s.Output(1, []byte("0123456789abcdef"))
+		<-time.After(2 * time.Second)
+		synctest.Wait()
+		wantFaults(t, store, s.ID(), keys, recording.Cut)
+	}
+	parts, err := store.Parts(t.Context(), s.ID())
+	must(t, err)
+	if last := parts[len(parts)-1].Number; last != hangs+3 {
+		t.Errorf("part %d was stored without part %d", last, hangs)
+	}
+	r, err := recording.Open(t.Context(), store, s.ID(), keys)
+	must(t, err)
+	if events, err := readAll(t, r); len(events) != len(parts)-1 || err == nil {
+		t.Errorf("%d events of %d parts, %v", len(events), len(parts), err)
+	}
+	store.Set(s.ID(), hangs-1, nil)
+	wantFaults(t, store, s.ID(), keys, recording.Missing, recording.Cut)
+	if err := s.Close(); err == nil {
+		t.Error("the recording has not failed")
+	}
+}
+
+func wantFaults(t *testing.T, store recording.Store, id string, keys recording.Keys, want ...recording.FaultKind) {
+	t.Helper()
+	report, err := recording.Verify(t.Context(), store, id, keys)
+	must(t, err)
+	var got []recording.FaultKind
+	for _, f := range report.Faults {
+		got = append(got, f.Kind)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("faults %v, want %v", report.Faults, want)
 	}
 }
 
