@@ -108,7 +108,7 @@ func readPublicKeys(file string) ([]ed25519.PublicKey, error) {
 const publicKeyBlock = "PUBLIC KEY"
 
 func (r *recordings) key() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "key", Short: "Print the public keys that verify recordings", Args: cobra.NoArgs,
 		Long: `Print the public keys that verify recordings, in PEM. Keep a copy where administrators of the gateway cannot
 change it: with --key it proves recordings even if the object store was changed.`,
@@ -129,6 +129,31 @@ change it: with --key it proves recordings even if the object store was changed.
 				}
 			}
 			return nil
+		},
+	}
+	cmd.AddCommand(r.rotateKey())
+	return cmd
+}
+
+func (r *recordings) rotateKey() *cobra.Command {
+	return &cobra.Command{
+		Use: "rotate", Short: "Replace the private key that signs recordings", Args: cobra.NoArgs,
+		Long: `Replace the private key that signs recordings. Each bridge signs with the new key after it was restarted. The
+public keys of the older keys stay published, so that earlier recordings can still be verified. Copies of the
+output of "clusterpass recording key" need the new key, too.`,
+		Example: `  clusterpass recording key rotate
+  clusterpass recording key > recordings.pem`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			st, _, err := r.app.openStores(cmd.Context())
+			if err != nil {
+				return err
+			}
+			id, err := keys.Rotate(cmd.Context(), st.Secrets, st.Objects)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "key %s signs recordings after the bridges were restarted\n", id)
+			return err
 		},
 	}
 }
@@ -245,11 +270,13 @@ func cell(s string) string {
 }
 
 func (r *recordings) verify() *cobra.Command {
-	return &cobra.Command{
+	var wantEnd bool
+	cmd := &cobra.Command{
 		Use: "verify ID...", Short: "Verify that recordings are complete and unchanged",
 		Long: `Verify that recordings have all their parts, unchanged and in their order, and an end. Each fault is printed.
 The command goes on after a recording that it cannot read, and fails unless all are complete. The
-recording of a session that still runs has no end.`,
+recording of a session that still runs has no end. With --end=false, a recording that only lacks its end
+does not fail.`,
 		Example: `  clusterpass recording verify 20261124T132430Z-3qmzq5sbpbhv6b2ovs2u2wmm7e
   clusterpass recording verify --recordings dir:copy --key recordings.pem 20261124T132430Z-3qmzq5sbpbhv6b2ovs2u2wmm7e`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: r.ids,
@@ -270,7 +297,7 @@ recording of a session that still runs has no end.`,
 					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: not readable: %v\n", id, err)
 					continue
 				}
-				if !report.Complete() {
+				if !report.Complete() && (wantEnd || !report.IsCut()) {
 					bad++
 				}
 				printReport(cmd.OutOrStdout(), id, report)
@@ -281,6 +308,8 @@ recording of a session that still runs has no end.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&wantEnd, "end", true, "fail if a recording has no end; its session may still run")
+	return cmd
 }
 
 func (r *recordings) openVerified(ctx context.Context) (location.Store, []ed25519.PublicKey, error) {

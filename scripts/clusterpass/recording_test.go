@@ -19,6 +19,7 @@ import (
 type recorded struct {
 	clusterpass
 	dir      string // the directory of the recordings
+	store    recording.Store
 	recorder *recording.Recorder
 }
 
@@ -29,7 +30,21 @@ func newRecorded(t *testing.T) *recorded {
 	if out, err := c.run(t, "init"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
-	st, err := stores.Open(t.Context(), stores.Address{Kind: "dir", Where: dir})
+	l := location.In(dir)
+	store, err := location.Open(t.Context(), l, location.Retention{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	r := &recorded{clusterpass: c, dir: l.Where, store: store}
+	r.restart(t)
+	return r
+}
+
+// restart sets the recorder to one of a bridge that has just started.
+func (r *recorded) restart(t *testing.T) {
+	t.Helper()
+	st, err := stores.Open(t.Context(), stores.Address{Kind: "dir", Where: filepath.Dir(r.dir)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,13 +52,7 @@ func newRecorded(t *testing.T) *recorded {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := location.In(dir)
-	store, err := location.Open(t.Context(), l, location.Retention{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
-	return &recorded{c, l.Where, recording.New(recording.Config{Store: store, Signer: signer})}
+	r.recorder = recording.New(recording.Config{Store: r.store, Signer: signer})
 }
 
 // record returns the id of a session with output.
@@ -168,7 +177,22 @@ func TestRecordingVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.wantError(t, "the recording is cut: it has no end", "verify", id)
+	r.want(t, "the recording is cut: it has no end", "verify", "--end=false", id, good)
+	r.wantError(t, "1 of 2 are not complete", "verify", "--end=false", unreadable, id)
 	r.want(t, "warning: the recording is cut", "play", id, "--speed", "0")
+}
+
+// TestRecordingKeyRotate fails if recordings of before or after the rotation of the key cannot be verified.
+func TestRecordingKeyRotate(t *testing.T) {
+	r := newRecorded(t)
+	i := recording.Info{User: "ann", Kind: recording.Exec, Cluster: "prod"}
+	before := r.record(t, i, "ls")
+	r.want(t, "signs recordings after the bridges were restarted", "key", "rotate")
+	r.restart(t)
+	r.want(t, "complete and unchanged", "verify", before, r.record(t, i, "ls"))
+	if n := strings.Count(r.want(t, "", "key"), "BEGIN PUBLIC KEY"); n != 2 {
+		t.Errorf("%d public keys, want 2", n)
+	}
 }
 
 // TestRecordingVerifyWithoutStores fails if an auditor needs access to the gateway's stores.

@@ -40,7 +40,7 @@ type key struct {
 // Ensure returns a Signer with the newest private key. It creates a missing key, and publishes the public keys before
 // it returns. Programs that start at once get the same key.
 func Ensure(ctx context.Context, sec secrets.Store, obj objects.Store) (*recording.Signer, error) {
-	set, err := ensureSecret(ctx, sec)
+	set, _, err := ensureSecret(ctx, sec)
 	if err != nil {
 		return nil, fmt.Errorf("get the key of recordings: %w", err)
 	}
@@ -54,45 +54,75 @@ func Ensure(ctx context.Context, sec secrets.Store, obj objects.Store) (*recordi
 	return recording.NewSigner(private)
 }
 
-func ensureSecret(ctx context.Context, store secrets.Store) (*keySet, error) {
+// Rotate replaces the private key, and publishes the public keys of the old and the new one. Programs sign with the new
+// key after their next Ensure. It returns the recording.KeyID of the new key.
+func Rotate(ctx context.Context, sec secrets.Store, obj objects.Store) (keyID string, err error) {
+	old, version, err := ensureSecret(ctx, sec)
+	if err == nil {
+		err = publish(ctx, obj, old) // the secret loses the old key
+	}
+	if err != nil {
+		return "", fmt.Errorf("rotate the key of recordings: %w", err)
+	}
+	value, set, err := newSecret()
+	if err == nil {
+		_, err = sec.Replace(ctx, Name, version, value)
+	}
+	if err == nil {
+		err = publish(ctx, obj, set)
+	}
+	if err != nil {
+		return "", fmt.Errorf("rotate the key of recordings: %w", err)
+	}
+	return set.Keys[0].Key.KeyID, nil
+}
+
+func ensureSecret(ctx context.Context, store secrets.Store) (set *keySet, version string, err error) {
 	stored, err := store.Get(ctx, Name)
 	if errors.Is(err, secrets.ErrNotFound) {
 		if err := createSecret(ctx, store); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		stored, err = store.Get(ctx, Name)
 	}
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	set := &keySet{}
+	set = &keySet{}
 	if json.Unmarshal(stored.Value.Reveal(), set) != nil || len(set.Keys) == 0 { // the error could quote the key
-		return nil, fmt.Errorf("secret %s contains no set of keys", Name)
+		return nil, "", fmt.Errorf("secret %s contains no set of keys", Name)
 	}
 	for _, k := range set.Keys {
 		if private, ok := k.Key.Key.(ed25519.PrivateKey); !ok || len(private) != ed25519.PrivateKeySize {
-			return nil, fmt.Errorf("secret %s contains a key that cannot sign", Name)
+			return nil, "", fmt.Errorf("secret %s contains a key that cannot sign", Name)
 		}
 	}
-	return set, nil
+	return set, stored.Version, nil
 }
 
 func createSecret(ctx context.Context, store secrets.Store) error {
-	public, private, err := ed25519.GenerateKey(rand.Reader)
+	value, _, err := newSecret()
 	if err != nil {
 		return err
 	}
-	value, err := json.Marshal(keySet{[]key{{time.Now().UTC().Truncate(time.Second), jose.JSONWebKey{
-		Key: private, KeyID: recording.KeyID(public), Algorithm: string(jose.EdDSA), Use: "sig",
-	}}}})
-	if err != nil {
-		return err
-	}
-	_, err = store.Create(ctx, Name, secrets.NewValue(value), nil)
+	_, err = store.Create(ctx, Name, value, nil)
 	if errors.Is(err, secrets.ErrExists) {
 		return nil // another program started at once
 	}
 	return err
+}
+
+// newSecret returns the secret with a new key.
+func newSecret() (secrets.Value, *keySet, error) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return secrets.Value{}, nil, err
+	}
+	set := &keySet{[]key{{time.Now().UTC().Truncate(time.Second), jose.JSONWebKey{
+		Key: private, KeyID: recording.KeyID(public), Algorithm: string(jose.EdDSA), Use: "sig",
+	}}}}
+	value, err := json.Marshal(set)
+	return secrets.NewValue(value), set, err
 }
 
 // publish adds the public keys of set to the object.

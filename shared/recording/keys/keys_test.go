@@ -104,6 +104,60 @@ func TestReplacedKeyStillVerifies(t *testing.T) {
 	}
 }
 
+// TestRotate fails if the old key still signs after it was replaced, or no longer verifies.
+func TestRotate(t *testing.T) {
+	sec, obj := openStores(t)
+	old := ensure(t, sec, obj)
+	o, err := obj.Get(t.Context(), Name)
+	if err == nil { // the old key must be published even if that failed before
+		_, err = obj.Delete(t.Context(), Name, o.Revision)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := Rotate(t.Context(), sec, obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := Published(t.Context(), obj)
+	if err != nil || len(public) != 2 || recording.KeyID(public[1]) != id {
+		t.Fatalf("published %v, %v; want two keys, the last of which is %s", public, err, id)
+	}
+	wantVerified(t, old, obj)
+	wantVerified(t, ensure(t, sec, obj), obj)
+	set, _, err := ensureSecret(t.Context(), sec)
+	if err != nil || len(set.Keys) != 1 || set.Keys[0].Key.KeyID != id {
+		t.Errorf("the secret has %d keys, %v; want only the new one", len(set.Keys), err)
+	}
+}
+
+// TestRotateInANewStore fails if the command has no key to replace.
+func TestRotateInANewStore(t *testing.T) {
+	sec, obj := openStores(t)
+	if _, err := Rotate(t.Context(), sec, obj); err != nil {
+		t.Fatal(err)
+	}
+	wantVerified(t, ensure(t, sec, obj), obj)
+}
+
+// TestRotatesAtOnce fails if two rotations at once lose a public key.
+func TestRotatesAtOnce(t *testing.T) {
+	sec, obj := openStores(t)
+	signers := []*recording.Signer{ensure(t, sec, obj)}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if _, err := Rotate(t.Context(), sec, obj); err != nil && !errors.Is(err, secrets.ErrConflict) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, s := range append(signers, ensure(t, sec, obj)) {
+		wantVerified(t, s, obj)
+	}
+}
+
 // TestRepublishes fails if a program that was interrupted before it published its key never does.
 func TestRepublishes(t *testing.T) {
 	sec, obj := openStores(t)
