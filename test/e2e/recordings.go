@@ -98,7 +98,7 @@ func readRecording(ctx context.Context, t *testing.T, r *recording.Reader) Recor
 		case recording.Resize:
 			one.Events[e.Type] += fmt.Sprintf("%dx%d ", e.Width, e.Height)
 		case recording.Transferred:
-			one.Events[e.Type] += fmt.Sprintf("in=%d out=%d ", e.In, e.Out)
+			one.Events[e.Type] = fmt.Sprintf("in=%d out=%d", e.In, e.Out) // the last one counts all bytes
 		}
 	}
 }

@@ -36,6 +36,9 @@ type Recorder struct {
 	failures   *prometheus.CounterVec
 }
 
+// FailuresMetric is the Prometheus name of the number of sessions whose recording is missing or incomplete.
+const FailuresMetric = "clusterpass_recording_failures_total"
+
 // New returns a Recorder and registers its metrics. Until RecordTo is called, it refuses sessions whose recording is
 // required.
 func New(reg prometheus.Registerer) *Recorder {
@@ -44,7 +47,7 @@ func New(reg prometheus.Registerer) *Recorder {
 			Name: "clusterpass_recorded_sessions_total", Help: "Sessions whose recording began, by kind.",
 		}, []string{"kind"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "clusterpass_recording_failures_total",
+			Name: FailuresMetric,
 			Help: "Sessions whose recording is missing or incomplete, by the level of the policy.",
 		}, []string{"level"}),
 	}

@@ -1,13 +1,63 @@
 package recorder
 
 import (
+	"crypto/ed25519"
+	"fmt"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/recording"
+	"github.com/clusterpass/clusterpass/shared/recording/storetest"
 )
+
+// TestPortForwardOfAKilledBridge fails if the numbers of bytes are stored only at the end of a port-forward, which a
+// bridge that is killed does not reach.
+func TestPortForwardOfAKilledBridge(t *testing.T) { synctest.Test(t, testPortForwardOfAKilledBridge) }
+
+func testPortForwardOfAKilledBridge(t *testing.T) {
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := recording.NewSigner(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &storetest.Memory{}
+	info := recording.Info{Kind: recording.PortForward}
+	rec, err := recording.New(recording.Config{Store: store, Signer: signer}).Begin(t.Context(), info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSession(New(prometheus.NewRegistry()), rec, info, &gateway.StreamCall{Call: &forward.Call{}}, nil)
+	for n := range int64(3) {
+		s.in.Add(7)
+		s.out.Add(n)
+		<-time.After(countInterval + 2*time.Second)
+	}
+	<-time.After(time.Hour) // nothing is transferred, so nothing is recorded
+	r, err := recording.OpenUnverified(t.Context(), store, rec.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for e, err := r.Next(t.Context()); err == nil; e, err = r.Next(t.Context()) {
+		got += fmt.Sprintf("%s in=%d out=%d; ", e.Time, e.In, e.Out)
+	}
+	if want := "10s in=7 out=0; 20s in=14 out=1; 30s in=21 out=3; "; got != want {
+		t.Errorf("stored %q, want %q", got, want)
+	}
+	if err := s.Close(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
 
 // TestImpersonatorIsRecorded fails if the header of a recording does not name the person behind --as.
 func TestImpersonatorIsRecorded(t *testing.T) {

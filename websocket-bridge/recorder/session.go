@@ -60,21 +60,46 @@ func newSession(
 	return s
 }
 
-// watch ends the session if its recorder fails, even if nothing is transferred.
+// countInterval is how often the numbers of bytes of a port-forward are recorded. A bridge that is killed loses those
+// since then.
+const countInterval = 10 * time.Second
+
+// watch ends the session if its recorder fails, even if nothing is transferred. It records the progress of a
+// port-forward.
 func (s *Session) watch() {
 	defer close(s.watched)
-	select {
-	case <-s.done:
-	case <-s.rec.Failed():
-		s.fail(s.rec.Err())
-		s.mu.Lock()
-		c := s.conn
-		s.mu.Unlock()
-		if c != nil {
-			c.endBetweenFrames()
+	var counts <-chan time.Time
+	if s.info.Kind == recording.PortForward {
+		t := time.NewTicker(countInterval)
+		defer t.Stop()
+		counts = t.C
+	}
+	for before := (transferred{}); ; {
+		select {
+		case <-counts:
+			if now := s.transferred(); now != before {
+				before = now
+				_ = s.rec.Transferred(now.in, now.out) // Failed reports the error, too
+			}
+			continue
+		case <-s.done:
+		case <-s.rec.Failed():
+			s.fail(s.rec.Err())
+			s.mu.Lock()
+			c := s.conn
+			s.mu.Unlock()
+			if c != nil {
+				c.endBetweenFrames()
+			}
 		}
+		return
 	}
 }
+
+// transferred has the numbers of bytes from and to the client.
+type transferred struct{ in, out int64 }
+
+func (s *Session) transferred() transferred { return transferred{s.in.Load(), s.out.Load()} }
 
 // Times for the end of a session whose recorder failed.
 const (
@@ -208,7 +233,8 @@ func (s *Session) recordEnd(ctx context.Context, err error) error {
 		return nil
 	}
 	if s.info.Kind == recording.PortForward {
-		if terr := s.rec.Transferred(s.in.Load(), s.out.Load()); terr != nil {
+		all := s.transferred()
+		if terr := s.rec.Transferred(all.in, all.out); terr != nil {
 			return terr
 		}
 	}

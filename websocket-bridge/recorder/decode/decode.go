@@ -37,8 +37,9 @@ type Options struct {
 // Decoder decodes both directions of one connection after its handshake. One goroutine may call FromClient, and another
 // one the other methods.
 type Decoder interface {
-	// ForMember returns a new Decoder of the same kind for a client whose bytes reach the member unchanged. It refuses
-	// websocket messages of several frames from the client, because kube-apiserver reads each frame as a message.
+	// ForMember returns the Decoder for a client whose bytes reach the member unchanged, which replaces this one. Nothing
+	// may be decoded before. It refuses websocket messages of several frames from the client, because kube-apiserver reads
+	// each frame as a message.
 	ForMember() Decoder
 	// FromClient decodes bytes from the client.
 	FromClient(p []byte) error

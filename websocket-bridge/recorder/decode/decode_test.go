@@ -153,6 +153,10 @@ func TestMisleadingBytes(t *testing.T) {
 			&spdy.SynStreamFrame{StreamId: 2, Headers: http.Header{"Streamtype": {"stdout"}}})},
 		"SPDY: unknown type": {fromClient: spdyFrame(t,
 			&spdy.SynStreamFrame{StreamId: 1, Headers: http.Header{"Streamtype": {"stdall"}}})},
+		"SPDY: long header": {fromClient: spdyFrame(t,
+			&spdy.SynStreamFrame{StreamId: 1, Headers: http.Header{
+				"Streamtype": {"stdout"}, "X": {strings.Repeat("\x00", maxHeaderField+1)},
+			}})},
 		"SPDY: unknown control frame": {fromClient: "\x80\x03\x00\x63\x00\x00\x00\x00"},
 		"SPDY: huge control frame":    {fromClient: "\x80\x03\x00\x08\x00\x10\x00\x00" + strings.Repeat("x", maxControl)},
 		"SPDY: no compressed header":  {fromClient: "\x80\x03\x00\x01\x00\x00\x00\x05\x00\x00\x00\x01\x00"},

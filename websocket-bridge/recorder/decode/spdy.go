@@ -17,12 +17,18 @@ import (
 // maxControl is the maximum size in bytes of a client's control frame. Those of kubectl have about 100.
 const maxControl = 16 << 10
 
+// maxHeaderField is the maximum size in bytes of a header's name or value in a control frame. Without it, a frame could
+// become hundreds of MiB when its headers are decompressed. Those of kubectl have about 10.
+const maxHeaderField = 4 << 10
+
 // NewSPDY returns a Decoder for SPDY/3.1. It parses the client's control frames with the library of kubelets, so that
 // both understand them alike.
 func NewSPDY(o Options, sink Sink) Decoder {
 	s := &spdyDecoder{sink: sink, options: o, channels: map[uint32]int{}}
 	var err error
-	if s.parser, err = spdy.NewFramer(io.Discard, &s.frame); err != nil {
+	s.parser, err = spdy.NewFramerWithOptions(io.Discard, &s.frame,
+		spdy.WithMaxHeaderCount(maxStreams), spdy.WithMaxHeaderFieldSize(maxHeaderField))
+	if err != nil {
 		panic(err) // only for a wrong level of compression, which is constant
 	}
 	return s
@@ -45,7 +51,8 @@ type spdyDecoder struct {
 	last     uint32         // the greatest id
 }
 
-func (s *spdyDecoder) ForMember() Decoder { return NewSPDY(s.options, s.sink) }
+// ForMember returns s, because SPDY is the same for members.
+func (s *spdyDecoder) ForMember() Decoder { return s }
 
 var streamTypes = map[string]int{"stdin": Stdin, "stdout": Stdout, "stderr": Stderr, "error": status, "resize": resize}
 
