@@ -57,6 +57,7 @@ func TestAlarms(t *testing.T) {
 		"AWS/ApplicationELB HealthyHostCount LoadBalancer=${LoadBalancer} TargetGroup=${BridgeTargets}",
 		"Clusterpass/${Prefix} StreamSaturation",
 		"Clusterpass/${Prefix} " + bridge.AgentReusesMetric,
+		"Clusterpass/${Prefix} " + bridge.RecordingFailuresMetric,
 		"Clusterpass/${Prefix} " + gateway.StaleReadsMetric,
 		"Clusterpass/${Prefix} " + gateway.AuditLostMetric,
 		"Clusterpass/${Prefix} " + gateway.AuditRefusedMetric,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
+	"github.com/clusterpass/clusterpass/websocket-bridge/recorder"
 )
 
 // CloudWatch alarms evaluate minutes.
@@ -38,8 +39,11 @@ func (b *Bridge) cloudWatch(ctx context.Context, out io.Writer, namespace string
 // AgentReusesMetric is the CloudWatch metric of refused uses of agents' credentials that were replaced.
 const AgentReusesMetric = "AgentCredentialReuses"
 
+// RecordingFailuresMetric is the CloudWatch metric of sessions whose recording is missing or incomplete.
+const RecordingFailuresMetric = "RecordingFailures"
+
 // totals count from the bridge's start. stale are reads of expired cache entries.
-type totals struct{ failed, stale, auditLost, auditRefused, agentReuses float64 }
+type totals struct{ failed, stale, auditLost, auditRefused, agentReuses, unrecorded float64 }
 
 // cloudWatchLine returns the metrics in the embedded metric format, and the current totals. Counters cover the time
 // since before, and those of rare events are omitted at 0. Open streams include connections of the tunnel port, which
@@ -69,6 +73,8 @@ func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) 
 			all.auditRefused = sum(f)
 		case agentserver.ReusesMetric:
 			all.agentReuses = sum(f)
+		case recorder.FailuresMetric:
+			all.unrecorded = sum(f)
 		}
 	}
 	type metric struct{ Name, Unit string }
@@ -89,6 +95,7 @@ func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) 
 		{gateway.AuditLostMetric, all.auditLost - before.auditLost},
 		{gateway.AuditRefusedMetric, all.auditRefused - before.auditRefused},
 		{AgentReusesMetric, all.agentReuses - before.agentReuses},
+		{RecordingFailuresMetric, all.unrecorded - before.unrecorded},
 	} {
 		if rare.count > 0 { // a metric without values is free
 			values[rare.name] = rare.count

@@ -310,6 +310,17 @@ func TestSessionsWithoutARecorder(t *testing.T) {
 	if n := rb.metric("clusterpass_recording_failures_total", "level=bestEffort"); n != 1 {
 		t.Errorf("%v failures are counted, want 1", n)
 	}
+	// The alarm on AWS needs this metric.
+	line, all, err := rb.bridge.cloudWatchLine("Clusterpass/test", time.Now(), totals{})
+	for _, want := range []string{`"RecordingFailures":1,`, `{"Name":"RecordingFailures","Unit":"Count"}`} {
+		if err != nil || !bytes.Contains(line, []byte(want)) {
+			t.Errorf("no %s in %s, %v", want, line, err)
+		}
+	}
+	line, _, err = rb.bridge.cloudWatchLine("Clusterpass/test", time.Now(), all)
+	if err != nil || bytes.Contains(line, []byte("RecordingFailures")) {
+		t.Errorf("%s, %v", line, err)
+	}
 }
 
 // TestRecorderFails: a session whose required recording fails must end and explain why, even if it is idle. Otherwise
