@@ -23,7 +23,8 @@ func (g *Gateway) serveFleet(w *recorder, r *http.Request, c *call) error {
 	if g.cfg.Fleet == nil {
 		return g.notServed(w, r, c)
 	}
-	c.canHideSession = addsDebugContainer(c.request.Resource) // serveCluster checks the requests that the fleet returns
+	res := c.request.Resource // serveCluster checks the requests that the fleet returns, such as those to a proxy
+	c.canHideSession = addsDebugContainer(res) || res.Subresource != "proxy" && reachesFurther(c.request)
 	if err := g.checkHiddenSession(r.Context(), c); err != nil {
 		return err
 	}

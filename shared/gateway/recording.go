@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/forward"
@@ -47,7 +49,7 @@ func isSession(res route.Resource) bool {
 func canHideSession(req route.Request, h http.Header) bool {
 	res := req.Resource
 	switch {
-	case addsDebugContainer(res):
+	case addsDebugContainer(res) || reachesFurther(req):
 		return true
 	case !req.IsStream || isSession(res):
 		return false
@@ -59,12 +61,25 @@ func canHideSession(req route.Request, h http.Header) bool {
 	return len(h["Upgrade"]) > 0 && !isLog && !isWatch
 }
 
+// reachesFurther reports whether a request could reach another cluster through a member that is a gateway itself, such
+// as /clusters/NAME/api/v1/nodes/NODE/proxy/run. No other path of the Kubernetes API has these forms.
+func reachesFurther(req route.Request) bool {
+	if req.Resource.IsResource {
+		return req.Resource.Tail != "" && !isSession(req.Resource)
+	}
+	path, err := url.PathUnescape(req.Route.Path)
+	return err != nil || slices.ContainsFunc(strings.Split(path, "/"), func(segment string) bool {
+		return segment == "proxy" || segment == debugContainers
+	})
+}
+
+const debugContainers = "ephemeralcontainers"
+
 // addsDebugContainer reports whether a request may add an ephemeral container to a pod. Its command needs no session to
 // run, and its output is then only in the logs.
 func addsDebugContainer(res route.Resource) bool {
 	isWrite := res.Verb != "get" && res.Verb != "list" && res.Verb != "watch"
-	return res.IsResource && res.APIGroup == "" && res.Resource == "pods" && res.Subresource == "ephemeralcontainers" &&
-		isWrite
+	return res.IsResource && res.APIGroup == "" && res.Resource == "pods" && res.Subresource == debugContainers && isWrite
 }
 
 // recordingRule returns the rule for a request to the cluster of c, or to any cluster of the fleet.

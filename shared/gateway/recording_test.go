@@ -67,7 +67,15 @@ func TestHiddenSessions(t *testing.T) {
 		{"GET", ns + "/machines/m/log?follow=1", "websocket", true, "a"},
 		{"PATCH", ns + "/pods/p/ephemeralcontainers", "", true, "a"},
 		{"PUT", ns + "/pods/p/ephemeralcontainers?watch=1", "", true, "a"},
+		{"POST", "/clusters/n/api/v1/nodes/x/proxy/run/a/p/c?cmd=id", "", true, ""},
+		{"POST", "/n/api/v1/nodes/x/pro%78y/run/a/p/c?cmd=id", "", true, ""},
+		{"POST", "/k8s%2Fclusters/n/api/v1/nodes/x%2Fproxy/run/a/p/c?cmd=id", "", true, ""},
+		{"PATCH", "/clusters/n/api/v1/namespaces/a/pods/p/ephemeralcontainers", "", true, ""},
+		{"POST", "/apis/kusionstack.io/Cluster/n/proxy/api/v1/nodes/x/proxy/run/a/p/c?cmd=id", "", true, ""},
 
+		{"GET", "/openapi/v3/apis/apps/v1", "", false, ""},
+		{"PUT", ns + "/pods/proxy/status", "", false, ""},
+		{"GET", ns + "/services/proxy", "", false, ""},
 		{"GET", ns + "/pods", "", false, ""},
 		{"GET", ns + "/pods?watch=1", "websocket", false, ""},
 		{"GET", ns + "/pods/p/log?follow=1", "websocket", false, ""},
@@ -112,10 +120,15 @@ func TestDebugContainersOfTheFleet(t *testing.T) {
 	rule.level.Store(policy.Required)
 	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) { c.Recordings = rule }})
 	h.AddCluster("m", member.Kubeconfig(`{"token":"t"}`))
-	for _, path := range []string{"a/pods/p@m", "a@m/pods/p", "a/pods/p"} {
-		resp := h.Do("PATCH", "/fleet/api/v1/namespaces/"+path+"/ephemeralcontainers",
+	for path, want := range map[string]string{
+		"a/pods/p@m/ephemeralcontainers": "a debug container can run a command",
+		"a@m/pods/p/ephemeralcontainers": "a debug container can run a command",
+		"a/pods/p/ephemeralcontainers":   "a debug container can run a command",
+		"a/c/proxy/api/v1/nodes":         "could carry one that cannot be recorded",
+	} {
+		resp := h.Do("PATCH", "/fleet/api/v1/namespaces/"+path,
 			http.Header{"Content-Type": {"application/merge-patch+json"}}, "{}")
-		gatewaytest.WantStatus(t, resp, http.StatusForbidden, "forbidden", "a debug container can run a command")
+		gatewaytest.WantStatus(t, resp, http.StatusForbidden, "forbidden", want)
 		if asked := rule.last.Load().(policy.Call); asked.Cluster != "" || asked.Namespace != "a" || called.Load() {
 			t.Errorf("%s: decided for %+v, the member was called: %v", path, asked, called.Load())
 		}

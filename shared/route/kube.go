@@ -19,7 +19,7 @@ type Resource struct {
 	Resource        string
 	Subresource     string
 	Name            string
-	// Tail is the path after a proxy subresource, unescaped and without its leading slash.
+	// Tail is the path after a subresource, unescaped and without its leading slash. Only a proxy has one in Kubernetes.
 	Tail string
 }
 
@@ -78,7 +78,7 @@ func (r *Resource) setTarget(parts []string) {
 	if len(parts) > 2 && r.Verb != "proxy" {
 		r.Subresource = parts[2]
 	}
-	if r.Subresource == "proxy" && len(parts) > 3 {
+	if r.Subresource != "" && len(parts) > 3 {
 		r.Tail = strings.Join(parts[3:], "/")
 	}
 }

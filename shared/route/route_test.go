@@ -299,6 +299,13 @@ var resourceCases = []struct {
 		},
 	},
 	{
+		"POST", "/apis/kusionstack.io/Cluster/c/proxy/api/v1/nodes", "",
+		Resource{
+			IsResource: true, Verb: "create", APIGroup: "kusionstack.io", APIVersion: "Cluster", Resource: "c", Name: "proxy",
+			Subresource: "api", Tail: "v1/nodes",
+		},
+	},
+	{
 		"GET", "/api/v1/namespaces/kube-system%2Fsecrets", "",
 		Resource{IsResource: true, Verb: "list", APIVersion: "v1", Namespace: "kube-system", Resource: "secrets"},
 	},
