@@ -135,7 +135,7 @@ test-clients: needs-test-clients build-local moto clusters ## Slow suite: kubect
 	@$(STEP) "run the client programs" "Node 20.10 or later with npm, and what make test needs" \
 	  $(GOTEST) -count=1 -timeout 25m ./test/clients
 
-test-browser: needs-test-browser ## Slow suite: attacks by pages, and the player of recordings, in Chromium
+test-browser: needs-test-browser clusters ## Slow suite: attacks by pages, a user interface, and the player of recordings, in Chromium (the first run builds Kubernetes)
 	@cd test/browser && ../../$(STEP) "install the driver of the browser, and a player" "npm and its registry" npm ci --silent --no-audit --no-fund
 	@CHROMIUM=$(CHROMIUM) $(STEP) "run the tests in a browser" "Node 20 or later, Chromium, and what make test needs" \
 	  $(GOTEST) -count=1 -timeout 15m ./test/browser

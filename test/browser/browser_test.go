@@ -1,6 +1,6 @@
-// Package browser attacks the gateway with pages in a real browser with a client certificate. It also plays an exported
-// recording in asciinema's player. make test-browser installs playwright-core and the player, and needs Node and
-// Chromium.
+// Package browser attacks the gateway with pages in a real browser with a client certificate. It also opens a user
+// interface by kubectl port-forward, and plays an exported recording in asciinema's player. make test-browser installs
+// playwright-core and the player, and needs Node and Chromium.
 package browser
 
 import (
@@ -56,8 +56,31 @@ func (l *log) has(request string) bool {
 // browse opens URLs in Chromium with the gateway's client certificate, and returns their status codes.
 func browse(t *testing.T, g *gatewaytest.Gateway, urls ...string) []string {
 	t.Helper()
+	return browseUntil(t, g, "", urls...)
+}
+
+// browseUntil is browse, and waits until each page has the title. The test fails if a page does not get it.
+func browseUntil(t *testing.T, g *gatewaytest.Gateway, title string, urls ...string) []string {
+	t.Helper()
+	certificate, key := writeCertificate(t, g)
+	ctx, cancel := context.WithTimeout(t.Context(), browserTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "node", append([]string{"open.mjs"}, urls...)...)
+	cmd.Env = append(os.Environ(), "GATEWAY="+g.URL, "CERTIFICATE="+certificate, "KEY="+key, "TITLE="+title)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("the browser: %v\n%s", err, &stderr)
+	}
+	return strings.Fields(string(out))
+}
+
+// writeCertificate writes the client certificate of the gateway's client, and returns the paths of its PEM files.
+func writeCertificate(t *testing.T, g *gatewaytest.Gateway) (certificate, key string) {
+	t.Helper()
 	dir := t.TempDir()
-	certificate, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certificate, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	pair := g.ClientTLS.Certificates[0]
 	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
@@ -70,17 +93,7 @@ func browse(t *testing.T, g *gatewaytest.Gateway, urls ...string) []string {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), browserTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "node", append([]string{"open.mjs"}, urls...)...)
-	cmd.Env = append(os.Environ(), "GATEWAY="+g.URL, "CERTIFICATE="+certificate, "KEY="+key)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("the browser: %v\n%s", err, &stderr)
-	}
-	return strings.Fields(string(out))
+	return certificate, key
 }
 
 // hostilePage runs scripts by all means that need no click.

@@ -1,9 +1,10 @@
 // Opens each URL of the arguments in Chromium, one after the other, and prints the status code of each.
-// GATEWAY is the origin that gets the client certificate, with the PEM files CERTIFICATE and KEY.
+// GATEWAY is the origin that gets the client certificate, with the PEM files CERTIFICATE and KEY. If TITLE is not empty,
+// each page must get that title.
 import { readFileSync } from 'node:fs';
 import { chromium } from 'playwright-core';
 
-const { GATEWAY: origin, CERTIFICATE, KEY, CHROMIUM } = process.env;
+const { GATEWAY: origin, CERTIFICATE, KEY, TITLE, CHROMIUM } = process.env;
 const browser = await chromium.launch({
   executablePath: CHROMIUM,
   args: process.getuid() === 0 ? ['--no-sandbox'] : [],
@@ -16,6 +17,9 @@ try {
   const page = await context.newPage();
   for (const url of process.argv.slice(2)) {
     const response = await page.goto(url, { waitUntil: 'networkidle', timeout: 60_000 });
+    if (TITLE) {
+      await page.waitForFunction((title) => document.title === title, TITLE, { timeout: 60_000 });
+    }
     console.log(response.status());
   }
 } finally {
