@@ -86,6 +86,45 @@ func TestLimitsOfCalls(t *testing.T) {
 	open(0)
 }
 
+// TestHangingClusterLeavesCallsForOthers: calls of many users to one cluster that hangs must not use up the calls that
+// all clusters share.
+func TestHangingClusterLeavesCallsForOthers(t *testing.T) {
+	answer := make(chan struct{})
+	hs := serve(t, Limits{MaxCalls: 3, MaxCallsPerMember: 2}, Drain{}, func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-answer:
+		case <-r.Context().Done():
+		}
+	})
+	hs.addMember("healthy", func(http.ResponseWriter, *http.Request) {})
+	var answers []func() int
+	for i, user := range []string{"alice", "bob"} {
+		answers = append(answers, hs.hang(user, listPath))
+		waittest.Until(t, "the call is counted", func() bool { return hs.metric("clusterpass_calls_open") == float64(i+1) })
+	}
+	resp, _ := hs.get("carol", listPath)
+	if resp.Header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	gatewaytest.WantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests", `cluster "m" has 2 calls in flight`)
+	if resp, _ := hs.get("carol", "/clusters/healthy/api/v1/pods"); resp.StatusCode != http.StatusOK {
+		t.Errorf("another cluster: %s", resp.Status)
+	}
+	if n := hs.metric("clusterpass_calls_refused_total", "limit=cluster"); n != 1 {
+		t.Errorf("%v calls were refused", n)
+	}
+	close(answer)
+	for _, code := range answers {
+		if got := code(); got != http.StatusOK {
+			t.Errorf("answer %d", got)
+		}
+	}
+	waittest.Until(t, "the calls have ended", func() bool { return hs.metric("clusterpass_calls_open") == 0 })
+	if resp, _ := hs.get("carol", listPath); resp.StatusCode != http.StatusOK {
+		t.Errorf("after the calls: %s", resp.Status)
+	}
+}
+
 // TestLimitsOfStrangers: a client with a new token for each request must not use the slots of identified callers.
 func TestLimitsOfStrangers(t *testing.T) {
 	answer := make(chan struct{})
