@@ -41,6 +41,42 @@ func TestRequestRateAndConcurrencyAreLimited(t *testing.T) {
 	}
 }
 
+// By default there is no web ACL, which AWS would bill. A given one must have the place of our own.
+func TestWebACLIsOwnGivenOrNone(t *testing.T) {
+	all := load(t)
+	main, waf := all["template.yaml"], all["infra/aws/waf.yaml"]
+	const arn = "arn:aws:wafv2:eu-central-1:111122223333:regional/webacl/ours/1"
+	for _, tt := range []struct {
+		value            string // "" for the default
+		hasStack, hasOwn bool
+		want             any // web ACL of the load balancer
+	}{
+		{"", false, false, nil},
+		{"own", true, true, map[string]any{"Fn::GetAtt": []any{"Acl", "Arn"}}},
+		{arn, true, false, arn},
+	} {
+		parameters := []string{"LoadBalancer=x"}
+		if tt.value != "" {
+			parameters = append(parameters, "WebAcl="+tt.value)
+		}
+		stack, nested := main.with(parameters...), waf.with(parameters...)
+		if got := stack.condition(stack.Resources["Waf"].Condition); got != tt.hasStack {
+			t.Errorf("%q: has the stack: %t", tt.value, got)
+		}
+		if !tt.hasStack {
+			continue
+		}
+		if got := nested.condition(nested.Resources["Acl"].Condition); got != tt.hasOwn {
+			t.Errorf("%q: has a web ACL of its own: %t", tt.value, got)
+		}
+		association := nested.Resources["LoadBalancerAssociation"]
+		got := nested.value(association.Properties["WebACLArn"])
+		if !nested.condition(association.Condition) || fmt.Sprint(got) != fmt.Sprint(tt.want) {
+			t.Errorf("%q: the load balancer has %v, want %v", tt.value, got, tt.want)
+		}
+	}
+}
+
 // Without a limit at the stage, one installation uses up the rate that all APIs of the account share. kubectl must be
 // able to print the refusal, and to repeat the request.
 func TestStageThrottles(t *testing.T) {
