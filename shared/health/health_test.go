@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,7 +20,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/leaktest"
-	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/waittest"
@@ -139,38 +137,18 @@ func TestProbeRunsNoPlugin(t *testing.T) {
 	}
 }
 
-func isLate(t *testing.T, store objects.Store) bool {
-	t.Helper()
-	page, err := store.List(t.Context(), v1alpha1.Prefix, 0, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return slices.ContainsFunc(page.Objects, func(o objects.Object) bool {
-		var c v1alpha1.Cluster
-		if err := json.Unmarshal(o.Value, &c); err != nil {
-			t.Fatal(err)
-		}
-		ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.Ready)
-		return ready != nil && (ready.Reason == string(status.Timeout) || ready.Reason == string(status.StoreUnavailable))
-	})
-}
-
 // TestProbesAreBounded: every member is probed, with a limit of concurrent probes.
 func TestProbesAreBounded(t *testing.T) {
-	for !bounded(t) {
-		t.Log("the machine stood still: once more")
-	}
-}
-
-// bounded returns false if a probe timed out and so made space for another.
-func bounded(t *testing.T) bool {
-	t.Helper()
 	const members = 3 * atOnce
-	var asked atomic.Int64
-	full := make(chan struct{})
+	var asked, together, most atomic.Int64
+	answers := make(chan struct{})
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) {
+		n := together.Add(1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
 		asked.Add(1)
-		<-full
+		<-answers
+		together.Add(-1)
 		_, _ = io.WriteString(w, answer)
 	})
 	i := clustertest.NewInstallation(t)
@@ -182,21 +160,25 @@ func bounded(t *testing.T) bool {
 		Log: slog.New(slog.DiscardHandler),
 	})
 	defer all.Close()
-	p := &Prober{Objects: i.Objects, Members: all, Log: slog.New(slog.DiscardHandler)}
-	began, ended := time.Now(), make(chan error, 1)
+	// No probe times out, since its end would make space for another.
+	p := &Prober{Objects: i.Objects, Members: all, Log: slog.New(slog.DiscardHandler), Timeout: waittest.Patience}
+	ended := make(chan error, 1)
 	go func() { ended <- p.all(t.Context()) }()
-	waittest.Until(t, "as many are asked as may be", func() bool { return asked.Load() >= atOnce || len(ended) > 0 })
-	<-time.After(200 * time.Millisecond) // a surplus probe would start within this time; nothing else can show its absence
-	together, stood := asked.Load(), time.Since(began) > Timeout/2
-	close(full)
+	// There is one answer at a time, after as many probes as possible have begun. Surplus probes would begin meanwhile.
+	for answered := range int64(members) {
+		waittest.Until(t, "as many are asked as may be", func() bool {
+			return asked.Load() >= min(answered+atOnce, members) || len(ended) > 0
+		})
+		if len(ended) > 0 {
+			break
+		}
+		answers <- struct{}{}
+	}
+	close(answers)
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if stood || isLate(t, i.Objects) {
-		return false
+	if most.Load() != atOnce || asked.Load() != members {
+		t.Errorf("%d were asked together and %d in all, want %d and %d", most.Load(), asked.Load(), atOnce, members)
 	}
-	if together != atOnce || asked.Load() != members {
-		t.Errorf("%d were asked together and %d in all, want %d and %d", together, asked.Load(), atOnce, members)
-	}
-	return true
 }

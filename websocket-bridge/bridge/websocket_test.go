@@ -82,21 +82,44 @@ func TestPingsKeepSilentWebsocketsAlive(t *testing.T) {
 		echoing(conn)
 	}))
 	conn := hs.mustDial("alice", execPath, "v5.channel.k8s.io")
-	var pings atomic.Int64
+	pings, echoes := make(chan struct{}, 1), make(chan []byte)
 	answer := conn.PingHandler()
-	conn.SetPingHandler(func(s string) error { pings.Add(1); return answer(s) })
-	for i := 0; i < 30 || pings.Load() < 2; i++ {
-		want := make([]byte, (i%30)*(i%30)*50)
+	conn.SetPingHandler(func(s string) error {
+		select {
+		case pings <- struct{}{}:
+		default: // the test has not received the last one
+		}
+		return answer(s)
+	})
+	go func() {
+		defer close(echoes)
+		for {
+			_, got, err := conn.ReadMessage()
+			if err != nil {
+				return
+			}
+			echoes <- got
+		}
+	}()
+	for i := range 30 {
+		want := make([]byte, i*i*50)
 		_, _ = rand.Read(want)
 		if err := conn.WriteMessage(websocket.BinaryMessage, want); err != nil {
 			t.Fatal(err)
 		}
-		_, got, err := conn.ReadMessage()
-		if err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("message %d: %d of %d bytes, %v", i, len(got), len(want), err)
+		if got, ok := <-echoes; !ok || !bytes.Equal(got, want) {
+			t.Fatalf("message %d: %d of %d bytes, or the end", i, len(got), len(want))
 		}
-		<-time.After(time.Duration(i%3) * 25 * time.Millisecond) // silence for longer than the ping period
+		for range i % 3 { // silence until pings have come
+			select {
+			case <-pings:
+			case got := <-echoes:
+				t.Fatalf("%d bytes or the end, in a silence", len(got))
+			}
+		}
 	}
+	_ = conn.Close()
+	<-echoes
 	if pongs.Load() != 1 || strange.Load() != nil {
 		t.Errorf("the member got %d pongs, and %v", pongs.Load(), strange.Load())
 	}

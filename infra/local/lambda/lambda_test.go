@@ -535,15 +535,18 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// TestCloseWhileStarting closes a function at each stage of the start of a process.
 func TestCloseWhileStarting(t *testing.T) {
 	for i := range 20 {
 		f := newFunction(t, Config{})
-		failed := make(chan error)
+		failed := make(chan error, 1)
 		go func() {
 			_, err := f.Invoke(t.Context(), restEvent(t, "/who"))
 			failed <- err
 		}()
-		<-time.After(time.Duration(i) * 500 * time.Microsecond) // any moment within a start will do
+		for stage := i % 5; stage > startStage(f) && len(failed) == 0; { // without a pause: a start lasts milliseconds
+			runtime.Gosched()
+		}
 		if err := f.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -551,6 +554,27 @@ func TestCloseWhileStarting(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
+}
+
+// startStage returns how far the start of a function's first process is.
+func startStage(f *Function) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.slots == 0 {
+		return 0
+	}
+	for p := range f.all {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		switch {
+		case p.waiting || p.cur != nil || p.served > 0: // it has requested an event
+			return 4
+		case p.pid > 0:
+			return 3
+		}
+		return 2
+	}
+	return 1
 }
 
 func TestOutput(t *testing.T) {
