@@ -16,6 +16,10 @@ const Patience = 5 * time.Minute
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 100 * time.Millisecond
+	// The pause after a slow check, such as a run of kubectl, is a multiple of its duration. So waits leave most of the
+	// processors to what they wait for.
+	slowPauses = 3
+	slowPause  = time.Second
 )
 
 // RunParallel makes 8 parallel tests run at once, unless -parallel is given. Call it from TestMain of a package whose
@@ -51,12 +55,13 @@ func Poll(ctx context.Context, check func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	for pause := firstPause; ; pause = min(pause+pause/4, lastPause) {
+		began := time.Now()
 		err := check(ctx)
 		if err == nil {
 			return nil
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(max(pause, min(slowPauses*time.Since(began), slowPause))):
 		case <-ctx.Done():
 			return err
 		}

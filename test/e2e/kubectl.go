@@ -67,7 +67,8 @@ func (k Kubectl) command(ctx context.Context, cache, bin string, args []string) 
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, bin, flags...)
-	cmd.Env = append(append(os.Environ(), "KUBECACHEDIR="+cache), k.Env...)
+	// A start of kubectl is short, and a sixth of it would be garbage collection.
+	cmd.Env = append(append(os.Environ(), "GOGC=400", "KUBECACHEDIR="+cache), k.Env...)
 	// kubectl may start other processes. The signal reaches the whole process group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -51,7 +51,7 @@ func newMember(run *ownership.RunDir, spec *Spec, c ClusterSpec, kubelet string,
 	add := func(name, path string, args []string) *process {
 		p := &process{
 			name: name, command: append([]string{path}, args...), dir: m.dir, spawner: s,
-			env: append(os.Environ(), ownership.Mark(run.Path)),
+			env: append(os.Environ(), ownership.Mark(run.Path), garbageCollection),
 			log: filepath.Join(logs, name+".log"),
 		}
 		m.processes = append(m.processes, p)
