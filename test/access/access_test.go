@@ -248,9 +248,17 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
+// revoke deletes the bindings, and the aggregating roles: the controller would aggregate them again after each role of
+// later worlds.
 func (w *world) revoke(t *testing.T, bs []*rbacv1.ClusterRoleBinding) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	for i := range aggregating {
+		name := fmt.Sprintf("%saggregate-%d", w.mark, i)
+		if err := w.client.RbacV1().ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
 	for _, b := range bs {
 		if err := w.client.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)

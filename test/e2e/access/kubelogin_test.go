@@ -22,14 +22,21 @@ func useKubelogin(t *testing.T, trusted string) {
 	t.Helper()
 	_, _ = e2e.CLI(t, "", "--help") // builds the program, before HOME changes
 	bin := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(bin, "kubectl-oidc_login"),
-		"github.com/int128/kubelogin")
+	kubelogin, err := filepath.Abs("../../../dist/local/kubectl-oidc_login") // go build links only an outdated program
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", kubelogin, "github.com/int128/kubelogin")
 	build.Dir = "../../kubelogin"
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	if err := os.Symlink(e2e.Clusters.BuiltKubectl(), filepath.Join(bin, "kubectl")); err != nil {
-		t.Fatal(err)
+	for name, program := range map[string]string{
+		"kubectl-oidc_login": kubelogin, "kubectl": e2e.Clusters.BuiltKubectl(),
+	} {
+		if err := os.Symlink(program, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	browser := fmt.Sprintf("#!/bin/sh\nexec curl --silent --show-error --fail --location --noproxy '*' --cacert %q "+
 		"--output /dev/null \"$1\"\n", trusted)
