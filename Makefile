@@ -35,7 +35,8 @@ LOCAL    := ./test/leak ./test/clients/terminal ./test/conformance ./test/cluste
 # Packages that the slow suites run, and make test does not.
 SLOW := /test/(browser|clients|kubernetes)$$
 # The packages that last longest come first. At the end they would run alone, and leave cores idle.
-TESTS = $$(go list ./test/e2e/fleet ./test/e2e/gateway ./websocket-bridge/... ./test/e2e/... ./... | grep -vE '$(SLOW)')
+LONG  := e2e/streams e2e/fleet e2e/gateway e2e/access e2e/private e2e/api hub access cluster fleetcheck kubelet
+TESTS = $$(go list ./infra/aws $(LONG:%=./test/%) ./websocket-bridge/... ./shared/fleet/... ./... | grep -vE '$(SLOW)')
 
 # A long step prints its name, the elapsed time and, if it fails, what it needs.
 STEP     := scripts/step
@@ -43,7 +44,7 @@ NEEDS_GO := "Go 1.26.4 or later, git, and the Go module proxy or a full module c
 NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Python 3; the output above names the failed test"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo picture up build-demo build-up install check lint vet rules vulncheck licenses test test-e2e test-all test-clients test-browser test-kubernetes test-conformance moto soak diagram fuzz bench \
+.PHONY: help demo picture up build-demo build-up install check lint vet rules vulncheck licenses test test-e2e test-all test-clients test-browser test-kubernetes test-conformance test-scale moto soak diagram fuzz bench \
   needs-test-clients needs-test-browser needs-test-kubernetes needs-test-conformance needs-soak needs-fuzz needs-test-release \
   build build-arch build-local clusters image images release release-tools release-snapshot test-release push-images deploy localstack aws-rules deploy-check clean
 
@@ -154,13 +155,17 @@ soak: build-local moto clusters ## Slow suite: compare the fleet with real clust
 	@CLUSTERPASS_SOAK=$(SOAK) $(STEP) "compare the fleet with its clusters for $(SOAK)" $(NEEDS_CC) \
 	  $(GOTEST) -count=1 -v -timeout 0 -run '^(TestFleetInformers|TestFleetAnswersAsItsClusters)$$' ./test/e2e/fleet ./test/fleetcheck
 
+test-scale: build-local ## Slow suite: lists and a watch of a fleet of 100 clusters, checked and not measured (2 minutes)
+	@$(STEP) "build the benchmarks" $(NEEDS_GO) go build -o dist/local/ ./test/bench
+	@$(STEP) "check a fleet of 100 clusters" $(NEEDS_GO) dist/local/bench --check-scale
+
 diagram: ## Draw docs/explanation/architecture.svg (needs Graphviz)
 	@$(STEP) "draw docs/explanation/architecture.svg" "Graphviz" dot -Tsvg docs/explanation/architecture.dot -o docs/explanation/architecture.svg
 
 fuzz: ## Slow suite: fuzz every parser and codec for FUZZTIME=20s each
 	@$(STEP) "fuzz" $(NEEDS_GO) scripts/fuzz $(FUZZTIME)
 
-test-all: check test test-clients test-browser test-kubernetes test-conformance test-release soak fuzz ## Run everything, before a release
+test-all: check test test-clients test-browser test-kubernetes test-conformance test-release test-scale soak fuzz ## Run everything, before a release
 
 clusters: ## Build Kubernetes for the test clusters, unless it is built (6 minutes on two cores)
 	@$(STEP) "build the programs of the test clusters" $(NEEDS_GO) go run ./test/cluster/cmd/clusters build

@@ -23,6 +23,7 @@ const usage = `Measure the gateway and direct calls to the same cluster, interle
 
 Usage: bench [--hammer-rate N] [--watch-time DURATION] [--watch-rate N] [--write FILE] [PART]...
        bench --cluster FILE [--peer NAME=FILE]... [--write FILE]
+       bench --check-scale
 
 Without a PART, all are measured:
   coldstart  starts of the functions
@@ -45,6 +46,7 @@ Without a PART, all are measured:
   --cluster FILE    kubeconfig of a cluster for the part calls, instead of a new one. The run creates and deletes its
                     namespace bench
   --peer NAME=FILE  kubeconfig by which another gateway leads to that cluster; may be repeated
+  --check-scale     check lists and a watch of 100 clusters, instead of measuring
   --write FILE      also write a page with the tables and plots: docs/benchmarks.md
   --help            print this help
 `
@@ -77,6 +79,7 @@ func main() {
 		return err
 	})
 	page := flags.String("write", "", "")
+	checks := flags.Bool("check-scale", false, "")
 	_ = flags.Parse(names) // ends the program after an error
 	if *hammerRate < 0 || *hammerRate > 10_000 {
 		exit(fmt.Errorf("--hammer-rate %d: want 0 to 10000", *hammerRate))
@@ -90,6 +93,10 @@ func main() {
 	switch {
 	case *kubeconfig != "" && flags.NArg() > 0, *kubeconfig == "" && len(peers) > 0:
 		err = errors.New("--peer needs --cluster, and --cluster takes no PART")
+	case *checks && (flags.NArg() > 0 || *kubeconfig != "" || *page != ""):
+		err = errors.New("--check-scale takes no other argument")
+	case *checks:
+		exit(checkScale(ctx, out))
 	case *kubeconfig != "":
 		err = callsOfPeers(ctx, out, *kubeconfig, peers)
 	default:

@@ -43,7 +43,7 @@ type churn struct {
 // scale measures a fleet of 500 clusters with a million pods, beside the real clusters of set. The 500 are stand-ins
 // that serve recordings, because real ones would need more than one machine. A bare ReverseProxy copies the same lists.
 func scale(ctx context.Context, out *report, set *cluster.Set, dir string) error {
-	f, err := startScaleFleet(ctx, set, dir, 1)
+	f, err := startScaleFleet(ctx, set, dir, standIns{Members: scaleMembers, Pods: scalePods, Events: 1})
 	if err != nil {
 		return err
 	}
@@ -60,12 +60,12 @@ func scale(ctx context.Context, out *report, set *cluster.Set, dir string) error
 
 // watchScale measures a watch of the stand-ins of scale.
 func watchScale(ctx context.Context, out *report, dir string, churn churn) error {
-	f, err := startScaleFleet(ctx, nil, dir, churn.rate)
+	f, err := startScaleFleet(ctx, nil, dir, standIns{Members: scaleMembers, Pods: scalePods, Events: churn.rate})
 	if err != nil {
 		return err
 	}
 	defer f.stop()
-	return scaleWatch(ctx, out, f, churn.duration)
+	return scaleWatch(ctx, out, f, scaleMembers, churn.duration)
 }
 
 // scaleFleet is a gateway before the stand-ins, and a bare proxy to one of them.
@@ -75,9 +75,9 @@ type scaleFleet struct {
 	proxy            endpoint
 }
 
-func startScaleFleet(ctx context.Context, set *cluster.Set, dir string, rate float64) (*scaleFleet, error) {
-	members, err := startFleet(ctx, standIns{Members: scaleMembers, Pods: scalePods, Recorded: scaleDistinct,
-		Events: rate}, dir, func(ctx context.Context, data string) error {
+func startScaleFleet(ctx context.Context, set *cluster.Set, dir string, s standIns) (*scaleFleet, error) {
+	s.Recorded = scaleDistinct
+	members, err := startFleet(ctx, s, dir, func(ctx context.Context, data string) error {
 		return errors.Join(coverEverything(ctx, data), registerReal(ctx, data, set))
 	})
 	if err != nil {
@@ -287,7 +287,7 @@ func watchMemory(process *exec.Cmd) func() int {
 }
 
 // scaleWatch watches all members while each sends events. Every event must arrive, in order.
-func scaleWatch(ctx context.Context, out *report, f *scaleFleet, d time.Duration) error {
+func scaleWatch(ctx context.Context, out *report, f *scaleFleet, members int, d time.Duration) error {
 	pid := f.gateway.Process.Pid
 	ctx, cancel := context.WithTimeout(ctx, d+time.Minute)
 	defer cancel()
@@ -328,13 +328,13 @@ func scaleWatch(ctx context.Context, out *report, f *scaleFleet, d time.Duration
 		}
 	}
 	after, err := cpuTicks(pid)
-	if err != nil || len(last) != scaleMembers || time.Now().Before(end) {
+	if err != nil || len(last) != members || time.Now().Before(end) {
 		return errors.Join(fmt.Errorf("%d clusters sent %d events", len(last), n), err, lines.Err())
 	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(tw, "\nwatch of %d clusters\tevents\tlost\tCPU %% of a core\tRssAnon MB over time\t\n",
-		scaleMembers)
-	out.atMost(fmt.Sprintf("watch of 500 clusters for %v: events lost", d), 0, 0, "") // otherwise an error above
+	_, _ = fmt.Fprintf(tw, "\nwatch of %d clusters\tevents\tlost\tCPU %% of a core\tRssAnon MB over time\t\n", members)
+	// A lost event is an error above.
+	out.atMost(fmt.Sprintf("watch of %d clusters for %v: events lost", members, d), 0, 0, "")
 	_, _ = fmt.Fprintf(tw, "%s\t%d\t0\t%.0f\t%v\t\n", d, n, 100*float64(after-before)/ticksPerSecond/d.Seconds(), memory)
 	return tw.Flush()
 }
