@@ -68,8 +68,8 @@ const url = new URL("socket", location.href);
 url.protocol = url.protocol.replace("http", "ws");
 new WebSocket(url).onmessage = (event) => { document.title = event.data; };`
 
-// interfaceYAML has a pod of the user interface, its service, and the right of alice to use them. It is a format for the
-// node, the path of this program and podEnv.
+// interfaceYAML has a pod of the user interface, its service, and the right of alice to use them. It is a format for
+// the node, the path of this program and podEnv.
 const interfaceYAML = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
