@@ -1,0 +1,287 @@
+// Requests to the gateway, with the credential of the session.
+import { signal } from '@preact/signals';
+import { authorize, isExpired, socketProtocols } from './session.ts';
+import { withParams, type Params } from './paths.ts';
+import type { List, Status, Table, WatchEvent } from './types.ts';
+
+// StatusError is a response of the gateway or of a member cluster that reports a failure.
+export class StatusError extends Error {
+  readonly code: number;
+  readonly reason: string;
+  readonly status: Status | undefined;
+
+  constructor(code: number, reason: string, message: string, status?: Status) {
+    super(message);
+    this.name = 'StatusError';
+    this.code = code;
+    this.reason = reason;
+    this.status = status;
+  }
+}
+
+// NetworkError means that no response arrived.
+export class NetworkError extends Error {
+  constructor(cause: unknown) {
+    super('the gateway does not answer', { cause });
+    this.name = 'NetworkError';
+  }
+}
+
+// isConnected is false after a request without a response, until a response arrives.
+export const isConnected = signal(true);
+
+const requestTimeout = 60_000;
+const tableType = 'application/json;as=Table;v=v1;g=meta.k8s.io,application/json';
+
+export interface RequestOptions extends Omit<RequestInit, 'signal'> {
+  params?: Params | undefined;
+  signal?: AbortSignal | undefined;
+  accept?: string | undefined;
+  // json is the body, as JSON. Its content type is application/json unless headers name another.
+  json?: unknown;
+}
+
+// isAborted reports whether an error comes from an AbortSignal.
+export function isAborted(error: unknown): boolean {
+  return error instanceof DOMException && error.name === 'AbortError';
+}
+
+// send returns a response with a code below 300. It throws StatusError, NetworkError or, if the caller aborts, an
+// AbortError.
+async function send(path: string, options: RequestOptions = {}): Promise<Response> {
+  const { params, json, accept, signal: aborted, headers, ...init } = options;
+  const all = new Headers(headers);
+  all.set('Accept', accept ?? 'application/json');
+  if (json !== undefined) {
+    init.body = JSON.stringify(json);
+    init.method ??= 'POST';
+    if (!all.has('Content-Type')) {
+      all.set('Content-Type', 'application/json');
+    }
+  }
+  await authorize(all);
+  let response: Response;
+  try {
+    response = await fetch(withParams(path, params), {
+      cache: 'no-store', credentials: 'same-origin', ...init, headers: all, ...(aborted && { signal: aborted }),
+    });
+  } catch (error) {
+    if (aborted?.aborted) {
+      throw new DOMException('the request was aborted', 'AbortError');
+    }
+    isConnected.value = false;
+    throw new NetworkError(error);
+  }
+  isConnected.value = true;
+  if (!response.ok) {
+    throw await failure(response);
+  }
+  return response;
+}
+
+async function failure(response: Response): Promise<StatusError> {
+  if (response.status === 401) {
+    isExpired.value = true;
+  }
+  const text = (await response.text().catch(() => '')).slice(0, 64_000);
+  try {
+    const status = JSON.parse(text) as Status;
+    if (status.kind === 'Status') {
+      return statusError(status, response.status);
+    }
+  } catch {
+    // not JSON: an application or a proxy sent it
+  }
+  return new StatusError(response.status, '', text.slice(0, 500) || response.statusText || `HTTP ${response.status}`);
+}
+
+function statusError(status: Status, code = 500): StatusError {
+  return new StatusError(status.code ?? code, status.reason ?? '', status.message ?? '', status);
+}
+
+function limited(aborted?: AbortSignal): AbortSignal {
+  const timeout = AbortSignal.timeout(requestTimeout);
+  return aborted ? AbortSignal.any([aborted, timeout]) : timeout;
+}
+
+// request returns the JSON of a response. It ends after a minute.
+export async function request<T>(path: string, options: RequestOptions = {}): Promise<T> {
+  const response = await send(path, { ...options, signal: limited(options.signal) });
+  return (await response.json()) as T;
+}
+
+// text returns the body of a response. It ends after a minute.
+export async function text(path: string, options: RequestOptions = {}): Promise<string> {
+  return (await send(path, { accept: '*/*', ...options, signal: limited(options.signal) })).text();
+}
+
+// table returns a list or an object with the columns of the server.
+export function table(path: string, params?: Params, signal?: AbortSignal): Promise<Table> {
+  return request<Table>(path, { params, signal, accept: tableType });
+}
+
+// stream returns the body of a response as it arrives, such as a log. It has no deadline: abort signal to end it.
+export async function stream(
+  path: string, params: Params, signal: AbortSignal,
+): Promise<ReadableStream<Uint8Array<ArrayBuffer>>> {
+  const response = await send(path, { params, signal, accept: '*/*' });
+  return response.body ?? new ReadableStream({ start: (c) => c.close() });
+}
+
+// socket opens a websocket below the gateway. The token of the session, if there is one, is a subprotocol.
+export function socket(path: string, protocols: string[]): WebSocket {
+  const url = new URL(path, location.href);
+  url.protocol = url.protocol === 'http:' ? 'ws:' : 'wss:';
+  const opened = new WebSocket(url, [...protocols, ...socketProtocols()]);
+  opened.binaryType = 'arraybuffer';
+  return opened;
+}
+
+export interface WatchOptions<T> {
+  params?: Params | undefined;
+  resourceVersion: string;
+  asTable?: boolean | undefined;
+  signal: AbortSignal;
+  onEvent: (event: WatchEvent<T>) => void;
+  // onState reports that the watch is open, or was lost and is resumed.
+  onState?: ((state: 'open' | 'lost', error?: unknown) => void) | undefined;
+}
+
+const firstPause = 500;
+const longestPause = 15_000;
+
+// watch delivers events until signal aborts, and then returns. It resumes after a lost connection. It throws a
+// StatusError with the code 410 when the caller must list again, and other StatusErrors that a retry does not change.
+export async function watch<T>(path: string, options: WatchOptions<T>): Promise<void> {
+  let version = options.resourceVersion;
+  let pause = firstPause;
+  while (!options.signal.aborted) {
+    try {
+      const body = await send(path, {
+        params: { ...options.params, watch: 'true', allowWatchBookmarks: 'true', resourceVersion: version },
+        signal: options.signal, accept: options.asTable ? tableType : 'application/json',
+      });
+      options.onState?.('open');
+      for await (const line of lines(body.body)) {
+        const event = JSON.parse(line) as WatchEvent<T> | { type: 'ERROR'; object: Status };
+        if (event.type === 'ERROR') {
+          throw statusError(event.object);
+        }
+        pause = firstPause;
+        version = versionOf(event.object) ?? version;
+        options.onEvent(event);
+      }
+    } catch (error) {
+      if (options.signal.aborted) {
+        return;
+      }
+      if (error instanceof StatusError && error.code < 500 && error.code !== 429) {
+        throw error;
+      }
+      options.onState?.('lost', error);
+    }
+    await sleep(pause, options.signal);
+    pause = Math.min(2 * pause, longestPause);
+  }
+}
+
+function versionOf(object: unknown): string | undefined {
+  const { metadata, rows } = object as Partial<Table>;
+  return metadata?.resourceVersion || rows?.[0]?.object.metadata.resourceVersion;
+}
+
+// sleep resolves after ms, or at once when signal aborts.
+export function sleep(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) {
+      resolve();
+      return;
+    }
+    const done = () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal.addEventListener('abort', done);
+  });
+}
+
+const longestLine = 64 << 20;
+
+// lines splits a body of UTF-8 at line feeds. A last line without line feed is dropped: the stream broke off there.
+export async function* lines(body: ReadableStream<Uint8Array<ArrayBuffer>> | null): AsyncGenerator<string> {
+  if (!body) {
+    return;
+  }
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest: string[] = [];
+  let length = 0;
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) {
+        return;
+      }
+      const parts = value.split('\n');
+      for (const part of parts.slice(0, -1)) {
+        rest.push(part);
+        const line = rest.join('');
+        rest = [];
+        length = 0;
+        if (line !== '') {
+          yield line;
+        }
+      }
+      const last = parts[parts.length - 1] ?? '';
+      rest.push(last);
+      length += last.length;
+      if (length > longestLine) {
+        throw new Error('a line of the stream is longer than 64 MiB');
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => undefined);
+  }
+}
+
+export interface FollowOptions<L, E> {
+  params?: Params | undefined;
+  asTable?: boolean | undefined;
+  signal: AbortSignal;
+  // onList replaces everything that was shown.
+  onList: (list: L) => void;
+  onEvent: (event: WatchEvent<E>) => void;
+  onState?: ((state: 'open' | 'lost', error?: unknown) => void) | undefined;
+}
+
+// follow lists and watches until signal aborts, and then returns. It lists again when the server has forgotten the
+// version of the watch. It throws StatusErrors that a retry does not change.
+export async function follow<L extends { metadata: { resourceVersion?: string } }, E>(
+  path: string, options: FollowOptions<L, E>,
+): Promise<void> {
+  let pause = firstPause;
+  while (!options.signal.aborted) {
+    try {
+      const list = await request<L>(path, {
+        params: options.params, signal: options.signal, accept: options.asTable ? tableType : undefined,
+      });
+      options.onList(list);
+      pause = firstPause;
+      const { limit: _limit, ...params } = options.params ?? {};
+      await watch<E>(path, { ...options, params, resourceVersion: list.metadata.resourceVersion ?? '' });
+    } catch (error) {
+      if (options.signal.aborted) {
+        return;
+      }
+      if (error instanceof StatusError && error.code < 500 && error.code !== 410 && error.code !== 429) {
+        throw error;
+      }
+      options.onState?.('lost', error);
+      await sleep(pause, options.signal);
+      pause = Math.min(2 * pause, longestPause);
+    }
+  }
+}
+
+export type { List, Table };

@@ -1,0 +1,55 @@
+// Keyboard shortcuts: one key, or two keys one after the other such as "g c".
+import { useEffect } from 'preact/hooks';
+
+export interface Shortcut {
+  keys: string;
+  description: string;
+  run: () => void;
+  // runsInFields allows the shortcut while the user types in a field.
+  runsInFields?: boolean;
+}
+
+const shortcuts = new Set<Shortcut>();
+const pauseBetweenKeys = 1_000;
+let first = '';
+let firstAt = 0;
+
+// knownShortcuts returns the shortcuts of the view that is shown, and those of the console.
+export function knownShortcuts(): Shortcut[] {
+  return [...shortcuts];
+}
+
+// useShortcuts adds shortcuts while the component is shown. A later shortcut for the same keys replaces an earlier one.
+export function useShortcuts(list: Shortcut[], dependencies: unknown[] = []): void {
+  useEffect(() => {
+    list.forEach((s) => shortcuts.add(s));
+    return () => list.forEach((s) => shortcuts.delete(s));
+  }, dependencies);
+}
+
+function isField(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement &&
+    (target.isContentEditable || ['INPUT', 'TEXTAREA', 'SELECT'].includes(target.tagName));
+}
+
+// listen handles the keys of the page. Call it once.
+export function listen(): void {
+  addEventListener('keydown', (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) {
+      return;
+    }
+    const sequence = event.timeStamp - firstAt < pauseBetweenKeys && first ? `${first} ${event.key}` : event.key;
+    const isTyping = isField(event.target);
+    const find = (keys: string) =>
+      [...shortcuts].reverse().find((s) => s.keys === keys && (!isTyping || s.runsInFields));
+    const found = find(sequence) ?? find(event.key);
+    first = '';
+    if (found) {
+      event.preventDefault();
+      found.run();
+    } else if (!isTyping) {
+      first = event.key;
+      firstAt = event.timeStamp;
+    }
+  });
+}

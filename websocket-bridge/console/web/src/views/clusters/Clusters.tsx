@@ -1,0 +1,5 @@
+import type { ViewProps } from '../../router.tsx';
+
+export default function ClustersView(_props: ViewProps) {
+  return <h1>Clusters</h1>;
+}
