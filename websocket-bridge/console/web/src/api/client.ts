@@ -31,12 +31,15 @@ export class NetworkError extends Error {
 export const isConnected = signal(true);
 
 const requestTimeout = 60_000;
-const tableType = 'application/json;as=Table;v=v1;g=meta.k8s.io,application/json';
+// tableType is the Accept header for the columns of the server.
+export const tableType = 'application/json;as=Table;v=v1;g=meta.k8s.io,application/json';
 
 export interface RequestOptions extends Omit<RequestInit, 'signal'> {
   params?: Params | undefined;
   signal?: AbortSignal | undefined;
   accept?: string | undefined;
+  // onWarnings gets the warnings of the response, such as the clusters of the fleet that do not answer.
+  onWarnings?: ((warnings: string[]) => void) | undefined;
   // json is the body, as JSON. Its content type is application/json unless headers name another.
   json?: unknown;
 }
@@ -49,7 +52,7 @@ export function isAborted(error: unknown): boolean {
 // send returns a response with a code below 300. It throws StatusError, NetworkError or, if the caller aborts, an
 // AbortError.
 async function send(path: string, options: RequestOptions = {}): Promise<Response> {
-  const { params, json, accept, signal: aborted, headers, ...init } = options;
+  const { params, json, accept, signal: aborted, headers, onWarnings, ...init } = options;
   const all = new Headers(headers);
   all.set('Accept', accept ?? 'application/json');
   if (json !== undefined) {
@@ -73,10 +76,19 @@ async function send(path: string, options: RequestOptions = {}): Promise<Respons
     throw new NetworkError(error);
   }
   isConnected.value = true;
+  onWarnings?.(warningsOf(response.headers.get('Warning') ?? ''));
   if (!response.ok) {
     throw await failure(response);
   }
   return response;
+}
+
+const mostWarnings = 100;
+
+// warningsOf returns the texts of a Warning header, such as: 299 - "text".
+function warningsOf(header: string): string[] {
+  const texts = [...header.matchAll(/\d{3} \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text]) => (text ?? '').replaceAll(/\\(.)/g, '$1'));
+  return [...new Set(texts)].slice(0, mostWarnings);
 }
 
 async function failure(response: Response): Promise<StatusError> {
