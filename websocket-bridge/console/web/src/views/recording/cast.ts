@@ -1,0 +1,85 @@
+// Files of asciicast v2, as clusterpass recording export writes them.
+
+// longestFile bounds the memory that a file takes.
+export const longestFile = 64 << 20;
+
+export interface Fact {
+  name: string;
+  value: string;
+}
+
+export interface Cast {
+  text: string;
+  id: string | undefined; // of a recording of Clusterpass
+  facts: Fact[];
+  seconds: number; // time of the last event
+  hasExit: boolean;
+}
+
+const labels: Record<string, string> = {
+  id: 'Recording', user: 'User', groups: 'Groups', impersonator: 'Impersonated by', pass: 'Pass', requestID: 'Request',
+  cluster: 'Cluster', namespace: 'Namespace', pod: 'Pod', container: 'Container', kind: 'Kind', command: 'Command',
+  commandSHA256: 'SHA-256 of the command', tty: 'Terminal', hasInput: 'Input', recordsInput: 'Input is recorded',
+  start: 'Start',
+};
+
+// readCast reads the header of a file. It throws if the file is no recording.
+export async function readCast(file: Blob): Promise<Cast> {
+  if (file.size > longestFile) {
+    throw new Error(`the file has ${Math.ceil(file.size / (1 << 20))} MiB, and the player reads ${longestFile >> 20} MiB. ` +
+      'Play it with clusterpass recording play.');
+  }
+  const text = await file.text();
+  const header = parse(text.slice(0, end(text, 0)));
+  if (!isObject(header) || header['version'] !== 2 || !isSize(header['width']) || !isSize(header['height'])) {
+    throw new Error('the file is no recording in asciicast v2. Write one with clusterpass recording export ID FILE.');
+  }
+  const own = isObject(header['clusterpass']) ? header['clusterpass'] : {};
+  const facts = Object.entries(own).map(([name, value]) => ({ name: labels[name] ?? name, value: textOf(value) }));
+  if (typeof header['timestamp'] === 'number' && own['start'] === undefined) {
+    facts.push({ name: 'Start', value: new Date(header['timestamp'] * 1000).toISOString() });
+  }
+  facts.push({ name: 'Size', value: `${header['width']} × ${header['height']}` });
+  const last = lastEvent(text);
+  return {
+    text, id: typeof own['id'] === 'string' ? own['id'] : undefined, facts: facts.filter((f) => f.value !== ''),
+    seconds: last?.seconds ?? 0, hasExit: last?.code === 'm',
+  };
+}
+
+function end(text: string, from: number): number {
+  const at = text.indexOf('\n', from);
+  return at < 0 ? text.length : at;
+}
+
+function parse(line: string): unknown {
+  try {
+    return JSON.parse(line) as unknown;
+  } catch {
+    return undefined;
+  }
+}
+
+function lastEvent(text: string): { seconds: number; code: unknown } | undefined {
+  const trimmed = text.trimEnd();
+  const event = parse(trimmed.slice(trimmed.lastIndexOf('\n') + 1));
+  return Array.isArray(event) && typeof event[0] === 'number' ? { seconds: event[0], code: event[1] as unknown } : undefined;
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function isSize(value: unknown): boolean {
+  return typeof value === 'number' && Number.isInteger(value) && value > 0 && value <= 1000;
+}
+
+function textOf(value: unknown): string {
+  if (Array.isArray(value)) {
+    return value.map(textOf).join(' ');
+  }
+  if (typeof value === 'boolean') {
+    return value ? 'yes' : 'no';
+  }
+  return typeof value === 'string' || typeof value === 'number' ? String(value).slice(0, 20_000) : '';
+}
