@@ -1,6 +1,6 @@
 // Requests to the gateway, with the credential of the session.
 import { signal } from '@preact/signals';
-import { authorize, isExpired, socketProtocols } from './session.ts';
+import { authorize, isExpired, session, socketProtocols } from './session.ts';
 import { withParams, type Params } from './paths.ts';
 import type { List, Status, Table, WatchEvent } from './types.ts';
 
@@ -78,9 +78,37 @@ async function send(path: string, options: RequestOptions = {}): Promise<Respons
   isConnected.value = true;
   onWarnings?.(warningsOf(response.headers.get('Warning') ?? ''));
   if (!response.ok) {
+    if (response.status === 401 && path !== reviewPath) {
+      void checkSession();
+    }
     throw await failure(response);
   }
   return response;
+}
+
+const reviewPath = '/apis/authentication.k8s.io/v1/selfsubjectreviews';
+
+// whoAmI returns the name of the caller. It throws a StatusError of code 401 if the gateway refuses the credential.
+export async function whoAmI(): Promise<string> {
+  const review = await request<{ status: { userInfo: { username: string } } }>(reviewPath, {
+    json: { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' },
+  });
+  return review.status.userInfo.username;
+}
+
+let checking: Promise<void> | undefined;
+
+// checkSession finds out whether the gateway has refused the credential. A member cluster may answer 401, too.
+function checkSession(): Promise<void> {
+  checking ??= whoAmI().then(
+    () => undefined,
+    (error: unknown) => {
+      isExpired.value ||= session.value !== undefined && error instanceof StatusError && error.code === 401;
+    },
+  ).finally(() => {
+    checking = undefined;
+  });
+  return checking;
 }
 
 const mostWarnings = 100;
@@ -92,9 +120,6 @@ function warningsOf(header: string): string[] {
 }
 
 async function failure(response: Response): Promise<StatusError> {
-  if (response.status === 401) {
-    isExpired.value = true;
-  }
   const text = (await response.text().catch(() => '')).slice(0, 64_000);
   try {
     const status = JSON.parse(text) as Status;

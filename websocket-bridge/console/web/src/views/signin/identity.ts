@@ -1,0 +1,31 @@
+// Signs in by a credential, and finds out whose it is.
+import { whoAmI } from '../../api/client.ts';
+import { isExpired, session, type Token } from '../../api/session.ts';
+
+// signInByCertificate throws a StatusError of code 401 if the browser has no certificate of the gateway.
+export async function signInByCertificate(): Promise<void> {
+  const user = await whoAmI();
+  isExpired.value = false;
+  session.value = { method: 'certificate', user };
+}
+
+// signInByToken throws a StatusError of code 401 if the gateway does not accept the token.
+export async function signInByToken(token: Token): Promise<void> {
+  const before = session.value;
+  session.value = { method: 'token', user: '', ...token };
+  try {
+    const user = await whoAmI();
+    isExpired.value = false;
+    session.value = { method: 'token', user, ...token };
+  } catch (error) {
+    session.value = before;
+    throw error;
+  }
+}
+
+// tokenOf returns the token in a pasted pass: the kubeconfig of the pass, or the token alone.
+export function tokenOf(pasted: string): string | undefined {
+  const trimmed = pasted.trim();
+  const [, inKubeconfig] = /^\s*(?:-\s+)?["']?token["']?:\s*["']?([A-Za-z0-9._~+/=-]+)/m.exec(trimmed) ?? [];
+  return inKubeconfig ?? (/^[A-Za-z0-9._~+/=-]+$/.test(trimmed) ? trimmed : undefined);
+}
