@@ -5,6 +5,7 @@ import { resourcePath } from '../../api/paths.ts';
 import type { KubeObject, List } from '../../api/types.ts';
 import { Notice } from '../../ui/Notice.tsx';
 import { age } from '../fleet/age.ts';
+import { fieldValue } from './fields.ts';
 import type { TabProps } from './Object.tsx';
 import { visible } from './yaml.ts';
 
@@ -44,7 +45,7 @@ export function Events({ at, base, object }: TabProps) {
     const isOfObject = (event: Event) => ['', uid, at.name].includes(event.involvedObject?.uid ?? '');
     const path = resourcePath({ base, group: '', version: 'v1', resource: 'events', namespace: at.namespace });
     follow<List<Event>, Event>(path, {
-      params: { fieldSelector: `involvedObject.name=${at.name},involvedObject.kind=${object.kind}`, limit: mostEvents },
+      params: { fieldSelector: `involvedObject.name=${fieldValue(at.name)},involvedObject.kind=${fieldValue(object.kind)}`, limit: mostEvents },
       signal: abort.signal,
       onList: (list) => {
         setError(undefined);

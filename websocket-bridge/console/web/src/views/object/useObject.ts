@@ -2,6 +2,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { follow, isAborted, request } from '../../api/client.ts';
 import type { KubeObject, List } from '../../api/types.ts';
+import { fieldValue } from './fields.ts';
 
 export interface Loaded {
   path: string;
@@ -29,7 +30,7 @@ export function useObject(path: string, listPath: string, name: string): Loaded 
       const { apiVersion, kind } = object;
       const show = (newer: KubeObject) => change({ object: { ...newer, apiVersion, kind }, isDeleted: false });
       await follow<List<KubeObject>, KubeObject>(listPath, {
-        params: { fieldSelector: `metadata.name=${name}` }, signal: abort.signal,
+        params: { fieldSelector: `metadata.name=${fieldValue(name)}` }, signal: abort.signal,
         onList: ({ items }) => {
           const [newer] = items ?? [];
           if (newer) {

@@ -1,0 +1,152 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+// stepCommand waits for a step whose name is a command, runs the command in a shell as the owner, and lets the script
+// continue. It returns what the command prints.
+func (s *script) stepCommand() string {
+	s.t.Helper()
+	line := s.WaitForLine("step with a command", func(line string) bool { return strings.HasPrefix(line, "step kubectl ") })
+	command := strings.TrimPrefix(line, "step ")
+	ctx, cancel := context.WithTimeout(s.t.Context(), e2e.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", command)
+	cmd.Dir = s.t.TempDir()
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+e2e.Shared(s.t).Kubeconfig, "KUBECACHEDIR="+cmd.Dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("the command that the console shows fails: %s\n%v\n%s", command, err, out)
+	}
+	s.next("")
+	return string(out)
+}
+
+func configMap(name string, data map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "shop"}}, Data: data,
+	}
+}
+
+// TestTableFollowsWatch fails if the table misses what happens in a cluster, or if its URL or its command select
+// other objects than it shows.
+func TestTableFollowsWatch(t *testing.T) {
+	e2e.CreateRegistry(t, "console-table", "{}", "{apiVersion: v1, kind: ConfigMap}")
+	namespace := e2e.NewNamespace(t, e2e.Members...)
+	one := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(namespace)
+	two := e2e.DirectClient(t, "member2").CoreV1().ConfigMaps(namespace)
+	for _, client := range []interface {
+		Create(context.Context, *corev1.ConfigMap, metav1.CreateOptions) (*corev1.ConfigMap, error)
+	}{one, two} {
+		if _, err := client.Create(t.Context(), configMap("settings", map[string]string{"a": ""}), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := startAsOwner(t, "fleet.mjs", "NAMESPACE="+namespace)
+	s.step("live")
+	data := map[string]string{"a": "", "b": "", "c": "", "d": "", "e": "", "f": "", "g": ""}
+	if _, err := two.Update(t.Context(), configMap("settings", data), metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := one.Create(t.Context(), configMap("added", nil), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.Delete(t.Context(), "settings", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.next("")
+	if out := s.stepCommand(); !strings.Contains(out, "added") || strings.Contains(out, "settings") {
+		t.Errorf("the command of the fleet prints\n%s", out)
+	}
+	if out := s.stepCommand(); !strings.Contains(out, "settings") || strings.Contains(out, "added") {
+		t.Errorf("the command of member2 prints\n%s", out)
+	}
+	s.end()
+}
+
+// createMany creates count ConfigMaps in parallel.
+func createMany(t *testing.T, client kubernetes.Interface, namespace string, count int) {
+	t.Helper()
+	names := make(chan string)
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for name := range names {
+				if _, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap(name, nil),
+					metav1.CreateOptions{}); err != nil {
+					t.Errorf("create %s: %v", name, err)
+				}
+			}
+		})
+	}
+	for i := range count {
+		names <- fmt.Sprintf("entry-%05d", i)
+	}
+	close(names)
+	wg.Wait()
+}
+
+// TestLargeTableScrolls fails if the document grows with the table: a browser would then stutter, and in the end stop.
+func TestLargeTableScrolls(t *testing.T) {
+	e2e.CreateRegistry(t, "console-scroll", "{}", "{apiVersion: v1, kind: ConfigMap}")
+	namespace := e2e.NewNamespace(t, e2e.Members...)
+	for _, member := range e2e.Members {
+		createMany(t, e2e.DirectClient(t, member), namespace, 5_000)
+	}
+	s := startAsOwner(t, "scroll.mjs", "NAMESPACE="+namespace)
+	for line := range s.Lines {
+		if measured, ok := strings.CutPrefix(line, "measured "); ok {
+			t.Log(measured)
+		} else {
+			t.Error(line)
+		}
+	}
+	s.end()
+}
+
+// TestHostileObjectIsText fails if a name or an annotation of a member's object runs a script, which could then act with
+// the rights of the user, or if a command that the console shows runs a part of a name.
+func TestHostileObjectIsText(t *testing.T) {
+	e2e.CreateRegistry(t, "console-hostile", "{}", `{apiVersion: rbac.authorization.k8s.io/v1, kind: "*"}`)
+	namespace := e2e.NewNamespace(t, "member1")
+	const name = `<img src=x onerror=hostile()>'$(touch ran)"`
+	const markup = `</pre></script><img src=x onerror="hostile()"><svg onload=hostile()>{{hostile()}}javascript:hostile()`
+	client := e2e.DirectClient(t, "member1")
+	role, err := client.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Annotations: map[string]string{"hostile": markup, "reversed": "a\u202eb"},
+		OwnerReferences: []metav1.OwnerReference{{ // of a kind that is unknown, so that the garbage collector does nothing
+			APIVersion: "example.com/v1", Kind: "Hostile", Name: markup, UID: "c6f4bd7c-0f2e-4f0e-a0f0-5f6a4f2b5d11",
+		}},
+	}}, metav1.CreateOptions{FieldManager: "<b>hostile</b>"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.CoreV1().Events(namespace).Create(t.Context(), &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "hostile"}, Message: markup, Reason: markup, Type: "Warning",
+		InvolvedObject: corev1.ObjectReference{Kind: "Role", Namespace: namespace, Name: name, UID: role.UID},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s := startAsOwner(t, "hostile.mjs", "NAMESPACE="+namespace, "NAME="+name, "MARKUP="+markup)
+	for _, view := range []string{"table", "summary", "YAML"} {
+		if out := s.stepCommand(); !strings.Contains(out, "onerror=hostile()") {
+			t.Errorf("the command of the %s prints\n%s", view, out)
+		}
+	}
+	s.stepCommand()
+	s.end()
+}
