@@ -36,7 +36,7 @@ export function matches(entry: Entry, query: string): boolean {
 
 export function Pane({ follower, query, onlyMatches, showTimes, previous, jump, onClose }: Props) {
   const { container } = follower;
-  void follower.version.value;
+  const version = follower.version.value;
   const state = follower.state.value;
   const found = query === '' ? undefined : follower.entries.filter((e) => !e.isNote && matches(e, query));
   const rows = found && onlyMatches ? found : follower.entries;
@@ -58,7 +58,7 @@ export function Pane({ follower, query, onlyMatches, showTimes, previous, jump, 
         {follower.dropped > 0 && <span class="muted">{follower.dropped} older lines are no longer shown</span>}
       </p>
       {state.phase === 'failed' && <Notice error={state.error} onRetry={follower.retry} />}
-      <Rows rows={rows} dropped={follower.dropped} query={query} showTimes={showTimes} jump={jump} label={title} />
+      <Rows rows={rows} version={version} dropped={follower.dropped} query={query} showTimes={showTimes} jump={jump} label={title} />
     </section>
   );
 }
@@ -94,6 +94,7 @@ function Download({ follower, previous, showTimes }: { follower: Follower; previ
 
 interface RowsProps {
   rows: Entry[];
+  version: number; // changes when the content of rows does
   dropped: number;
   query: string;
   showTimes: boolean;
@@ -101,7 +102,7 @@ interface RowsProps {
   label: string;
 }
 
-function Rows({ rows, dropped, query, showTimes, jump, label }: RowsProps) {
+function Rows({ rows, version, dropped, query, showTimes, jump, label }: RowsProps) {
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(400);
@@ -124,7 +125,7 @@ function Rows({ rows, dropped, query, showTimes, jump, label }: RowsProps) {
     }
     wasDropped.current = dropped;
     setTop(element.scrollTop);
-  }, [rows, rows.length, dropped, isAtEnd, height]);
+  }, [rows, version, isAtEnd, height]);
   useEffect(() => {
     if (jump.count > 0 && query !== '') {
       const from = rows.findIndex((e) => e.id === current);

@@ -100,6 +100,7 @@ const mostLines = 5_000;
 const mostCharacters = 8 << 20;
 const renderPause = 100;
 
+// endOf describes how a container ended, or returns an empty text.
 export function endOf(state: ContainerState | undefined): string {
   const t = state?.terminated;
   if (!t) {

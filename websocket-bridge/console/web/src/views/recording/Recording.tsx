@@ -38,7 +38,7 @@ function commandOf(id: string, s: Settings): string {
 
 export default function RecordingView({ query }: ViewProps) {
   const settings = readSettings(query);
-  const [opened, setOpened] = useState<{ name: string; cast: Cast }>();
+  const [opened, setOpened] = useState<{ name: string; cast: Cast; count: number }>();
   const [error, setError] = useState<unknown>();
   const [isOver, setOver] = useState(false);
   const player = useRef<Player | undefined>(undefined);
@@ -50,7 +50,7 @@ export default function RecordingView({ query }: ViewProps) {
     try {
       const cast = await readCast(file);
       setError(undefined);
-      setOpened({ name: file.name, cast });
+      setOpened((before) => ({ name: file.name, cast, count: (before?.count ?? 0) + 1 }));
     } catch (failed) {
       setOpened(undefined);
       setError(failed);
@@ -87,7 +87,7 @@ export default function RecordingView({ query }: ViewProps) {
           </select>
         </label>
         <label>Longest pause in seconds{' '}
-          <input type="number" min={0.1} step={0.1} value={settings.pause ?? ''} placeholder="none"
+          <input class="recording-pause" type="number" min={0.1} step={0.1} value={settings.pause ?? ''} placeholder="none"
             onChange={(e) => setQuery({ pause: e.currentTarget.value || undefined })} />
         </label>
         {opened && <button type="button" onClick={keep}>Keep this position in the URL</button>}
@@ -95,7 +95,7 @@ export default function RecordingView({ query }: ViewProps) {
       </div>
       {opened && (
         <>
-          <Playing cast={opened.cast} settings={settings} onPlayer={(made) => { player.current = made; }} />
+          <Playing key={opened.count} cast={opened.cast} settings={settings} onPlayer={(made) => { player.current = made; }} />
           <h2>{opened.name}</h2>
           <p class="warn">
             The file has no signatures. To prove that a recording is complete, use <code>clusterpass recording verify</code>.
@@ -114,10 +114,11 @@ function Playing(props: { cast: Cast; settings: Settings; onPlayer: (player: Pla
   const { speed, pause } = settings;
   const box = useRef<HTMLDivElement>(null);
   const player = useRef<Player | undefined>(undefined);
+  const reached = useRef(settings.at); // kept while the player is made again with another speed
   const [state, setState] = useState('');
   useEffect(() => {
     const made = create({ data: cast.text, parser: 'asciicast' }, box.current as HTMLDivElement, {
-      speed, fit: 'width', startAt: settings.at, terminalFontFamily: "ui-monospace, 'DejaVu Sans Mono', monospace",
+      speed, fit: 'width', startAt: reached.current, terminalFontFamily: "ui-monospace, 'DejaVu Sans Mono', monospace",
       preload: true, controls: true, cursorMode: 'steady', ...(pause !== undefined && { idleTimeLimit: pause }),
     });
     made.addEventListener('playing', () => setState('Playing.'));
@@ -127,6 +128,7 @@ function Playing(props: { cast: Cast; settings: Settings; onPlayer: (player: Pla
     props.onPlayer(made);
     setState('');
     return () => {
+      reached.current = made.getCurrentTime();
       player.current = undefined;
       props.onPlayer(undefined);
       made.dispose();

@@ -7,7 +7,7 @@ import { AsKubectl } from '../../ui/AsKubectl.tsx';
 import { Notice } from '../../ui/Notice.tsx';
 import { urls } from '../../urls.ts';
 import { podPath, type Pod } from '../logs/follower.ts';
-import { createDebugContainer, debugName, waitForContainer } from './debug.ts';
+import { createDebugContainer, debugName, endOfContainer, waitForContainer } from './debug.ts';
 import { Form } from './Form.tsx';
 import { Screen, type Size } from './screen.ts';
 import { Session, type SessionState } from './session.ts';
@@ -21,10 +21,11 @@ type State = SessionState | { phase: 'none' } | { phase: 'preparing'; text: stri
 const timeOf = (date: Date) => date.toLocaleTimeString([], { hour12: false });
 
 // shortEnd is the line in the terminal about the end of a session.
-function shortEnd(state: SessionState): string | undefined {
+function shortEnd(state: SessionState, isAttach: boolean): string | undefined {
   switch (state.phase) {
     case 'ended':
-      return state.code === null ? `ended: ${printableLine(state.message)}` : `exit status ${state.code}`;
+      return state.code === null ? `ended: ${printableLine(state.message)}`
+        : isAttach ? 'the session ended' : `exit status ${state.code}`;
     case 'lost':
       return `connection lost at ${timeOf(state.at)}`;
     case 'refused':
@@ -103,7 +104,7 @@ export default function TerminalView(props: ViewProps) {
         return;
       }
       setState(now);
-      const end = shortEnd(now);
+      const end = shortEnd(now, to.mode === 'attach');
       if (end !== undefined) {
         shown.end(end);
         queueMicrotask(() => unsubscribe());
@@ -192,6 +193,9 @@ function StateText(props: { state: State; target: Target; size: Size | undefined
         </p>
       );
     case 'ended':
+      if (target.mode === 'attach' && state.code === 0) {
+        return <AttachEnd target={target} />; // attach has no exit status
+      }
       return (
         <p role="status" class={state.code === 0 ? '' : 'warn'}>
           {state.code === null ? `The session ended: ${state.message}` : `The command ended with exit status ${state.code}.`}
@@ -202,6 +206,19 @@ function StateText(props: { state: State; target: Target; size: Size | undefined
     case 'lost':
       return <Lost state={state} target={target} onStart={onStart} />;
   }
+}
+
+function AttachEnd({ target }: { target: Target }) {
+  const [text, setText] = useState('The session ended.');
+  useEffect(() => {
+    const ending = new AbortController();
+    endOfContainer(target, target.container, ending.signal).then(
+      (end) => setText(end ? `The container ended: ${end}` : 'The session ended. The container runs on.'),
+      () => undefined, // the pod may be gone
+    );
+    return () => ending.abort();
+  }, []);
+  return <p role="status">{text}</p>;
 }
 
 type LostState = Extract<SessionState, { phase: 'lost' }>;
@@ -221,7 +238,10 @@ function Lost({ state, target, onStart }: { state: LostState; target: Target; on
         </p>
       )}
       {state.unanswered > 0 && (
-        <p>The last {state.unanswered} bytes that you typed had no answer, and may not have arrived.</p>
+        <p>
+          {state.unanswered === 1 ? 'The last byte' : `The last ${state.unanswered} bytes`} that you typed had no answer, and
+          may not have arrived.
+        </p>
       )}
       <button type="button" class="primary" onClick={onStart}>
         {target.mode === 'attach' ? 'Attach again' : 'Start a new session'}

@@ -52,3 +52,19 @@ export async function waitForContainer(
     signal.throwIfAborted();
   }
 }
+
+const mostPolls = 10;
+
+// endOfContainer returns how a container ended, or an empty text if it runs on. Its status may come later than the end of
+// the session.
+export async function endOfContainer(ref: ContainerRef, name: string, signal: AbortSignal): Promise<string> {
+  for (let i = 0; i < mostPolls; i++) {
+    const state = statusOf(await request<Pod>(podPath(ref), { signal }), name)?.state;
+    if (state?.terminated) {
+      return endOf(state);
+    }
+    await sleep(pollInterval, signal);
+    signal.throwIfAborted();
+  }
+  return '';
+}

@@ -3,7 +3,7 @@ import { FitAddon } from '@xterm/addon-fit';
 import { Terminal } from '@xterm/xterm';
 import xtermCSS from '@xterm/xterm/css/xterm.css' with { type: 'text' };
 import { adopt } from '../../ui/sheet.ts';
-import { terminalDocument, withTerminalDocument } from './document.ts';
+import { adaptDocument } from './document.ts';
 
 adopt(xtermCSS);
 
@@ -27,16 +27,17 @@ export class Screen {
   readonly #terminal: Terminal;
   readonly #fit = new FitAddon();
   readonly #observer: ResizeObserver;
+  readonly #restoreDocument = adaptDocument();
 
   constructor(box: HTMLElement, handler: ScreenHandler) {
     this.#terminal = new Terminal({
-      documentOverride: terminalDocument(), scrollback, disableStdin: true, cursorBlink: false, minimumContrastRatio: 4.5,
+      scrollback, disableStdin: true, cursorBlink: false, minimumContrastRatio: 4.5,
       fontFamily: "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace", fontSize: 13,
       theme: { background: '#12171e', foreground: '#e3e8ef' },
       linkHandler: { activate: () => undefined }, // a command must not lead the user to a page of its choice
     });
     this.#terminal.loadAddon(this.#fit);
-    withTerminalDocument(() => this.#terminal.open(box));
+    this.#terminal.open(box);
     this.#terminal.onData(handler.onInput);
     this.#terminal.onBinary((data) => handler.onInput(Uint8Array.from(data, (c) => c.charCodeAt(0))));
     this.#terminal.onResize(({ cols, rows }) => handler.onResize({ columns: cols, rows }));
@@ -109,5 +110,6 @@ export class Screen {
   dispose(): void {
     this.#observer.disconnect();
     this.#terminal.dispose();
+    this.#restoreDocument();
   }
 }

@@ -1,0 +1,28 @@
+import { run } from './page.mjs';
+
+const { NAMESPACE: namespace } = process.env;
+
+await run(async ({ page, open, checkAccessibility }) => {
+  await open(`/console/terminal/member1/${namespace}/shell`);
+  await page.getByLabel('Session').selectOption('debug');
+  await page.getByLabel('Processes of').selectOption('shell');
+  await page.getByLabel('Image').fill('debug-image');
+  await page.getByLabel('Command').fill(`sh -c 'echo "I debug"; exec sh'`);
+  await page.getByRole('button', { name: 'Show as kubectl' }).click();
+  const command = await page.locator('.as-kubectl code').textContent();
+  const want = `kubectl --context member1 debug -n ${namespace} -it shell --image=debug-image --target=shell -- ` +
+    `sh -c 'echo "I debug"; exec sh'`;
+  if (command !== want) {
+    throw new Error(`kubectl: ${command}`);
+  }
+  await checkAccessibility(page);
+  await page.getByRole('button', { name: 'Create and attach' }).click();
+  await page.getByText(/^Connected/).waitFor();
+  if (!/mode=attach&container=debugger-/.test(page.url())) {
+    throw new Error(`the URL is ${page.url()}`);
+  }
+  await page.keyboard.type('echo $((6*7))\n');
+  await page.waitForFunction(() => document.querySelector('.xterm-rows').textContent.includes('42'));
+  await page.keyboard.type('exit 4\n');
+  await page.getByText(/^The container ended: .*exit status 4$/).waitFor();
+});
