@@ -11,7 +11,8 @@ await run(async ({ page, open, checkAccessibility, screenshot }) => {
   await page.getByText(/the file is no recording in asciicast v2/).waitFor();
   page.on('request', (request) => requests.push(`${request.method()} ${request.url()}`));
   await file.setInputFiles(CAST);
-  const fact = (name) => page.locator('dt', { hasText: new RegExp(`^${name}$`) }).locator('xpath=following-sibling::dd[1]');
+  const fact = (name) =>
+    page.locator('dt', { hasText: new RegExp(`^${name}$`) }).locator('xpath=following-sibling::dd[1]');
   await fact('Recording').filter({ hasText: ID }).waitFor();
   await fact('Pod').filter({ hasText: POD }).waitFor();
   await fact('Command').filter({ hasText: '<img src=x onerror="hostile()">' }).waitFor();

@@ -10,8 +10,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestRecording fails if an exported recording does not play in the console, if its facts are missing, or if they run as
-// a script.
+// TestRecording fails if an exported recording does not play in the console, or if its facts are missing or run as a
+// script.
 func TestRecording(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	k := e2e.Through(t, "member1")

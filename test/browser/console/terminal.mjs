@@ -5,8 +5,10 @@ const { NAMESPACE: namespace } = process.env;
 await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
   await open(`/console/terminal/member1/${namespace}/shell`);
   const rows = page.locator('.xterm-rows');
-  const shows = (text) => page.waitForFunction(
-    (wanted) => [...document.querySelectorAll('.xterm-rows > div')].some((row) => row.textContent.trimEnd() === wanted), text);
+  const shows = (text) => page.waitForFunction((wanted) => {
+    const shown = [...document.querySelectorAll('.xterm-rows > div')];
+    return shown.some((row) => row.textContent.trimEnd() === wanted);
+  }, text);
   const type = async (text) => {
     await page.keyboard.type(text);
     await page.keyboard.press('Enter');
@@ -24,7 +26,8 @@ await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
   const sizeOf = async () => /(\d+) × (\d+)/.exec(await connected.textContent()).slice(1).map(Number);
   const [columns, lines] = await sizeOf();
   await page.setViewportSize({ width: 1000, height: 700 });
-  await page.waitForFunction((old) => !document.body.textContent.includes(`Connected, ${old}.`), `${columns} × ${lines}`);
+  const before = `Connected, ${columns} × ${lines}.`;
+  await page.waitForFunction((text) => !document.body.textContent.includes(text), before);
   const [newColumns, newLines] = await sizeOf();
   await type('stty size');
   await shows(`${newLines} ${newColumns}`);
@@ -79,7 +82,8 @@ await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
   await page.getByText('No session.').waitFor();
 
   // A command without a terminal, from a URL.
-  await open(`/console/terminal/member1/${namespace}/shell?command=sh&command=-c&command=echo+%24HOME%3B+exit+5&tty=false`);
+  const words = 'command=sh&command=-c&command=echo+%24HOME%3B+exit+5';
+  await open(`/console/terminal/member1/${namespace}/shell?${words}&tty=false`);
   await page.getByRole('button', { name: 'Show as kubectl' }).click();
   const command = await page.locator('.as-kubectl code').textContent();
   if (command !== `kubectl --context member1 exec -n ${namespace} shell -- sh -c 'echo $HOME; exit 5'`) {

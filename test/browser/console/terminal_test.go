@@ -7,8 +7,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestTerminal fails if a shell in the console does not echo, resize, paste or report its exit status, if output runs as
-// a script, or if a lost connection looks like an ended command.
+// TestTerminal fails if a shell in the console does not echo, resize, paste or report its exit status. It also fails if
+// output runs as a script, or if a lost connection looks like an ended command.
 func TestTerminal(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	s, line := startOnLine(t, "terminal.mjs", "NAMESPACE="+ns)

@@ -99,8 +99,9 @@ function commandOf(s: Selection, options: ReadOptions, times: boolean): string {
     const [only, ...more] = s.clusters;
     const inClusters = more.length > 0 ? `clusterpass.io/cluster in (${s.clusters.join(',')})` : '';
     const selector = [s.selector, inClusters].filter((part) => part !== '').join(',');
-    commands.push(kubectl(only && more.length === 0 ? only : 'fleet@', 'logs', '-n', s.namespace, `--selector=${selector}`,
-      '--all-containers', '--prefix', `--max-log-requests=${mostContainers}`, ...flags));
+    const context = only && more.length === 0 ? only : 'fleet@';
+    commands.push(kubectl(context, 'logs', '-n', s.namespace, `--selector=${selector}`, '--all-containers',
+      '--prefix', `--max-log-requests=${mostContainers}`, ...flags));
   }
   return commands.join('\n');
 }
@@ -150,7 +151,9 @@ export default function LogsView({ query }: ViewProps) {
         <label>Lines <input class="log-tail" type="number" min={0} max={mostTail} value={options.tail}
           onChange={(e) => setQuery({ tail: e.currentTarget.value })} /></label>
         <button type="button" disabled={followers.length === 0}
-          onClick={() => save('logs.txt', new Blob([textOf(followers)], { type: 'text/plain' }))}>Save shown lines</button>
+          onClick={() => save('logs.txt', new Blob([textOf(followers)], { type: 'text/plain' }))}>
+          Save shown lines
+        </button>
         {containers.length > 0 && <AsKubectl command={commandOf(selection, options, showTimes)} />}
       </div>
       {errors.map((error, i) => <Notice key={i} error={error} />)}
@@ -160,7 +163,9 @@ export default function LogsView({ query }: ViewProps) {
         </p>
       )}
       {hidden.size > 0 && (
-        <p><button type="button" onClick={() => setQuery({ hide: undefined })}>Show {hidden.size} closed logs</button></p>
+        <p>
+          <button type="button" onClick={() => setQuery({ hide: undefined })}>Show closed logs ({hidden.size})</button>
+        </p>
       )}
       <div class={`log-grid${followers.length > 2 ? ' is-many' : ''}`}>
         {followers.map((f) => (
@@ -176,7 +181,8 @@ export default function LogsView({ query }: ViewProps) {
 function Check(props: { label: string; isOn: boolean; onChange: (isOn: boolean) => void }) {
   return (
     <label>
-      <input type="checkbox" checked={props.isOn} onChange={(e) => props.onChange(e.currentTarget.checked)} /> {props.label}
+      <input type="checkbox" checked={props.isOn} onChange={(e) => props.onChange(e.currentTarget.checked)} />{' '}
+      {props.label}
     </label>
   );
 }

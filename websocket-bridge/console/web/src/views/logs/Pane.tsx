@@ -26,7 +26,9 @@ interface Props {
   onClose: () => void;
 }
 
-const classOf: Record<Phase, string> = { connecting: 'muted', following: 'good', waiting: 'warn', ended: 'muted', failed: 'bad' };
+const classOf: Record<Phase, string> = {
+  connecting: 'muted', following: 'good', waiting: 'warn', ended: 'muted', failed: 'bad',
+};
 
 // matches reports whether an entry contains the query, which is in lower case.
 export function matches(entry: Entry, query: string): boolean {
@@ -58,7 +60,8 @@ export function Pane({ follower, query, onlyMatches, showTimes, previous, jump, 
         {follower.dropped > 0 && <span class="muted">{follower.dropped} older lines are no longer shown</span>}
       </p>
       {state.phase === 'failed' && <Notice error={state.error} onRetry={follower.retry} />}
-      <Rows rows={rows} version={version} dropped={follower.dropped} query={query} showTimes={showTimes} jump={jump} label={title} />
+      <Rows rows={rows} version={version} dropped={follower.dropped} query={query} showTimes={showTimes} jump={jump}
+        label={title} />
     </section>
   );
 }
@@ -85,7 +88,8 @@ function Download({ follower, previous, showTimes }: { follower: Follower; previ
   return (
     <>
       {typeof state === 'object' && <Notice error={state.error} />}
-      <button type="button" onClick={download} disabled={state === 'busy'} title="Download the whole log, up to 256 MiB">
+      <button type="button" onClick={download} disabled={state === 'busy'}
+        title="Download the whole log, up to 256 MiB">
         {state === 'busy' ? 'Downloading…' : 'Download'}
       </button>
     </>

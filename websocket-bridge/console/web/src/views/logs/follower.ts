@@ -77,7 +77,8 @@ export interface Pod {
 
 // podPath returns the path of a pod, or of one of its subresources.
 export const podPath = (c: Pick<Container, 'cluster' | 'namespace' | 'pod'>, subresource?: string) => resourcePath({
-  base: clusterBase(c.cluster), group: '', version: 'v1', resource: 'pods', namespace: c.namespace, name: c.pod, subresource,
+  base: clusterBase(c.cluster), group: '', version: 'v1', resource: 'pods', namespace: c.namespace, name: c.pod,
+  subresource,
 });
 
 // statusOf returns the status of a container of any sort.
@@ -123,6 +124,7 @@ export class Follower {
   readonly #ending = new AbortController();
   #position = new Position();
   #run: Run | undefined;
+  #isLater = false; // #run began after the first lines were read
   #isComplete = false; // the log of #run was read to its end
   #characters = 0;
   #next = 0;
@@ -188,7 +190,7 @@ export class Follower {
       this.#end('The pod was deleted.');
       return true;
     }
-    const isStarting = error instanceof StatusError && error.code === 400 && /waiting to start|PodInitializing/.test(text);
+    const isStarting = isRefused && error.code === 400 && /waiting to start|PodInitializing/.test(text);
     if (isStarting && this.#options.follow) {
       this.#say('waiting', text);
       return false;
@@ -216,7 +218,8 @@ export class Follower {
     let pod = await this.#pod();
     await this.#noteRun(pod);
     if (!this.#isComplete) {
-      await this.#read(this.#position.since ? { sinceTime: this.#position.since } : { tailLines: tail });
+      const first = { tailLines: this.#isLater ? mostLines : tail };
+      await this.#read(this.#position.since ? { sinceTime: this.#position.since } : first);
       pod = await this.#pod();
     }
     const status = statusOf(pod, this.container.container);
@@ -243,7 +246,9 @@ export class Follower {
   // noteRun notices that the container was started again, and reads what the run before printed last.
   async #noteRun(pod: Pod): Promise<void> {
     const status = statusOf(pod, this.container.container);
-    const now: Run = { pod: pod.metadata.uid ?? '', id: status?.containerID ?? '', restarts: status?.restartCount ?? 0 };
+    const now: Run = {
+      pod: pod.metadata.uid ?? '', id: status?.containerID ?? '', restarts: status?.restartCount ?? 0,
+    };
     const before = this.#run;
     if (before === undefined || before.id === '' || now.id === '' || before.id === now.id) {
       this.#run = now.id === '' && before ? before : now;
@@ -267,6 +272,7 @@ export class Follower {
     }
     this.#run = now;
     this.#position = new Position();
+    this.#isLater = true;
     this.#isComplete = false;
   }
 
@@ -274,8 +280,8 @@ export class Follower {
     const splitter = new Splitter();
     const resumption = new Resumption(this.#position);
     const body = await stream(podPath(this.container, 'log'), {
-      container: this.container.container, timestamps: true, follow: this.#options.follow && !params.previous || undefined,
-      ...params, previous: params.previous || undefined,
+      container: this.container.container, timestamps: true,
+      follow: (this.#options.follow && !params.previous) || undefined, ...params, previous: params.previous || undefined,
     }, this.#ending.signal);
     this.#say('following', this.#options.follow ? 'Following' : 'Reading');
     const reader = body.getReader();

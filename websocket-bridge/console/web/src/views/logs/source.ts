@@ -55,7 +55,10 @@ export function select(s: Selection, handler: Handler, signal: AbortSignal): voi
     return;
   }
   const bases: { base: Base; cluster?: string }[] =
-    s.clusters.length > 0 ? s.clusters.map((cluster) => ({ base: clusterBase(cluster), cluster })) : [{ base: '/fleet' }];
+    s.clusters.map((cluster) => ({ base: clusterBase(cluster), cluster }));
+  if (bases.length === 0) {
+    bases.push({ base: '/fleet' });
+  }
   for (const { base, cluster } of bases) {
     const path = resourcePath({ base, group: '', version: 'v1', resource: 'pods', namespace: s.namespace });
     const keyOf = (pod: Pod) => `selector/${clusterOf(pod, cluster)}/${pod.metadata.name}`;

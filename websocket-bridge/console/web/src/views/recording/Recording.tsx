@@ -87,18 +87,20 @@ export default function RecordingView({ query }: ViewProps) {
           </select>
         </label>
         <label>Longest pause in seconds{' '}
-          <input class="recording-pause" type="number" min={0.1} step={0.1} value={settings.pause ?? ''} placeholder="none"
-            onChange={(e) => setQuery({ pause: e.currentTarget.value || undefined })} />
+          <input class="recording-pause" type="number" min={0.1} step={0.1} value={settings.pause ?? ''}
+            placeholder="none" onChange={(e) => setQuery({ pause: e.currentTarget.value || undefined })} />
         </label>
         {opened && <button type="button" onClick={keep}>Keep this position in the URL</button>}
         {opened?.cast.id && <AsKubectl command={commandOf(opened.cast.id, settings)} />}
       </div>
       {opened && (
         <>
-          <Playing key={opened.count} cast={opened.cast} settings={settings} onPlayer={(made) => { player.current = made; }} />
+          <Playing key={opened.count} cast={opened.cast} settings={settings}
+            onPlayer={(made) => { player.current = made; }} />
           <h2>{opened.name}</h2>
           <p class="warn">
-            The file has no signatures. To prove that a recording is complete, use <code>clusterpass recording verify</code>.
+            The file has no signatures. To prove that a recording is complete, use{' '}
+            <code>clusterpass recording verify</code>.
           </p>
           <dl class="recording-facts">
             {opened.cast.facts.flatMap((f) => [<dt key={`${f.name}:`}>{f.name}</dt>, <dd key={f.name}>{f.value}</dd>])}

@@ -26,8 +26,8 @@ const labels: Record<string, string> = {
 // readCast reads the header of a file. It throws if the file is no recording.
 export async function readCast(file: Blob): Promise<Cast> {
   if (file.size > longestFile) {
-    throw new Error(`the file has ${Math.ceil(file.size / (1 << 20))} MiB, and the player reads ${longestFile >> 20} MiB. ` +
-      'Play it with clusterpass recording play.');
+    throw new Error(`the file has ${Math.ceil(file.size / (1 << 20))} MiB, and the player reads up to ` +
+      `${longestFile >> 20} MiB. Play it with clusterpass recording play.`);
   }
   const text = await file.text();
   const header = parse(text.slice(0, end(text, 0)));
@@ -63,7 +63,8 @@ function parse(line: string): unknown {
 function lastEvent(text: string): { seconds: number; code: unknown } | undefined {
   const trimmed = text.trimEnd();
   const event = parse(trimmed.slice(trimmed.lastIndexOf('\n') + 1));
-  return Array.isArray(event) && typeof event[0] === 'number' ? { seconds: event[0], code: event[1] as unknown } : undefined;
+  const isEvent = Array.isArray(event) && typeof event[0] === 'number';
+  return isEvent ? { seconds: event[0] as number, code: event[1] as unknown } : undefined;
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

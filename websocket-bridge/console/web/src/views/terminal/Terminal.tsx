@@ -57,7 +57,8 @@ export default function TerminalView(props: ViewProps) {
   useEffect(() => {
     const ending = new AbortController();
     setPodError(undefined);
-    request<Pod>(podPath(target), { signal: ending.signal }).then(setPod, (e: unknown) => isAborted(e) || setPodError(e));
+    request<Pod>(podPath(target), { signal: ending.signal })
+      .then(setPod, (error: unknown) => isAborted(error) || setPodError(error));
     const made = new Screen(box.current as HTMLDivElement, {
       onInput: (input) => session.current?.send(input),
       onResize: (changed) => {
@@ -198,7 +199,8 @@ function StateText(props: { state: State; target: Target; size: Size | undefined
       }
       return (
         <p role="status" class={state.code === 0 ? '' : 'warn'}>
-          {state.code === null ? `The session ended: ${state.message}` : `The command ended with exit status ${state.code}.`}
+          {state.code === null ? `The session ended: ${state.message}`
+            : `The command ended with exit status ${state.code}.`}
         </p>
       );
     case 'refused':
@@ -239,8 +241,8 @@ function Lost({ state, target, onStart }: { state: LostState; target: Target; on
       )}
       {state.unanswered > 0 && (
         <p>
-          {state.unanswered === 1 ? 'The last byte' : `The last ${state.unanswered} bytes`} that you typed had no answer, and
-          may not have arrived.
+          {state.unanswered === 1 ? 'The last byte' : `The last ${state.unanswered} bytes`} that you typed had no answer,
+          and may not have arrived.
         </p>
       )}
       <button type="button" class="primary" onClick={onStart}>

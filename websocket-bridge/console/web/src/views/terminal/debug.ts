@@ -55,8 +55,8 @@ export async function waitForContainer(
 
 const mostPolls = 10;
 
-// endOfContainer returns how a container ended, or an empty text if it runs on. Its status may come later than the end of
-// the session.
+// endOfContainer returns how a container ended, or an empty text if it runs on. The status of a container may come later
+// than the end of its session.
 export async function endOfContainer(ref: ContainerRef, name: string, signal: AbortSignal): Promise<string> {
   for (let i = 0; i < mostPolls; i++) {
     const state = statusOf(await request<Pod>(podPath(ref), { signal }), name)?.state;

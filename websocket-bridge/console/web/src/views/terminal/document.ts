@@ -1,5 +1,5 @@
-// xterm.js makes style elements and style attributes. The policy of the page refuses both, and allows the CSSOM, so that
-// the same styles are set there.
+// xterm.js makes style elements and style attributes. The policy of the page refuses both, and allows the CSSOM. The
+// same styles are set there.
 
 let users = 0;
 

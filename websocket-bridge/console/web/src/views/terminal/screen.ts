@@ -10,7 +10,8 @@ adopt(xtermCSS);
 const scrollback = 10_000;
 
 // modesOff ends what a session may have left on: the alternate screen, mouse reports, bracketed paste, a hidden cursor.
-const modesOff = '\u001b[?1049l\u001b[?1000l\u001b[?1002l\u001b[?1003l\u001b[?1006l\u001b[?2004l\u001b[!p\u001b[?25h\u001b[0m';
+const modesOff = ['?47l', '?1000l', '?1002l', '?1003l', '?1006l', '?2004l', '!p', '?25h', '0m']
+  .map((mode) => `\u001b[${mode}`).join('');
 
 export interface Size {
   columns: number;

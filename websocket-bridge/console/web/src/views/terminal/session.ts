@@ -1,4 +1,4 @@
-// A session of exec or attach over the websocket protocol v5.channel.k8s.io. The first byte of each message is a channel.
+// A session of exec or attach over the websocket protocol v5.channel.k8s.io. The first byte of a message is a channel.
 import { signal } from '@preact/signals';
 import { request, socket, StatusError } from '../../api/client.ts';
 import type { Status } from '../../api/types.ts';
@@ -47,7 +47,9 @@ export class Session {
       this.state.value = { phase: 'open' };
       this.resize(this.#size);
     });
-    this.#socket.addEventListener('message', (event: MessageEvent<ArrayBuffer>) => this.#receive(new Uint8Array(event.data)));
+    this.#socket.addEventListener('message', (event: MessageEvent<ArrayBuffer>) => {
+      this.#receive(new Uint8Array(event.data));
+    });
     this.#socket.addEventListener('close', (event) => this.#closed(event));
   }
 
