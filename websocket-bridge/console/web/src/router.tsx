@@ -104,7 +104,8 @@ export function Link(props: { href: string; children: ComponentChildren; class?:
       navigate(props.href);
     }
   };
-  const isCurrent = new URL(props.href, location.href).pathname === url.value.pathname;
+  const [path] = props.href.split('?', 1); // links are paths; a URL would be slow for tables of links
+  const isCurrent = path === url.value.pathname;
   return <a {...props} onClick={onClick} {...(isCurrent && { 'aria-current': 'page' as const })}>{props.children}</a>;
 }
 

@@ -8,7 +8,7 @@ adopt(css);
 
 // rowHeight is the height of a row in pixels, as in the style sheet.
 export const rowHeight = 30;
-const overscan = 8; // rows above and below those in sight
+const overscan = 4; // rows above and below those in sight
 const lowest = 240; // pixels that the table has at least
 const margin = 16; // pixels between the table and the end of the window
 // tallest is the height in pixels that every browser can show. Rows beyond it are not reachable.

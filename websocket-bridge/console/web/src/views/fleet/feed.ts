@@ -33,6 +33,7 @@ export interface State {
   warnings: string[];
 }
 
+const firstPage = 100; // objects, so that the table appears at once
 const pageSize = 500;
 // mostRows bounds the memory of the page.
 export const mostRows = 200_000;
@@ -123,7 +124,7 @@ export class Feed {
     let [version, next, listed] = ['', '', 0];
     do {
       const page = await request<Table>(this.#path, {
-        params: { ...this.#params, limit: pageSize, continue: next }, accept: tableType, signal: this.#abort.signal,
+        params: { ...this.#params, limit: next === '' ? firstPage : pageSize, continue: next }, accept: tableType, signal: this.#abort.signal,
         onWarnings: (warnings) => warnings.forEach((w) => found.add(w)),
       });
       await yieldToPage(); // decoding a page is a task of its own
