@@ -3,7 +3,7 @@ import { expect, rowOf, run, showCommand } from './objects.mjs';
 
 const namespace = process.env.NAMESPACE;
 
-await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
+await run(async ({ page, open, step, checkAccessibility }) => {
   await open(`/console/fleet/core/v1/configmaps?namespace=${namespace}&labelSelector=app`);
   await rowOf(page, 'settings', 'member1').waitFor();
   await rowOf(page, 'settings', 'member2').waitFor();
@@ -39,7 +39,6 @@ await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
   await page.getByRole('searchbox', { name: 'Text' }).fill('');
   await rowOf(page, 'settings', 'member2').waitFor();
   await checkAccessibility(page);
-  await screenshot(page, 'fleet');
 
   await page.getByRole('textbox', { name: 'Clusters' }).fill('member2');
   await page.keyboard.press('Enter');

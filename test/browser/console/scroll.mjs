@@ -6,7 +6,7 @@ const namespace = process.env.NAMESPACE;
 const count = 10_000;
 const mostRows = 80; // of a window of 750 pixels
 
-await run(async ({ page, open }) => {
+await run(async ({ page, open, screenshot }) => {
   await page.addInitScript(() => {
     globalThis.longTasks = [];
     new PerformanceObserver((list) => list.getEntries().forEach((entry) => {
@@ -28,6 +28,8 @@ await run(async ({ page, open }) => {
   const table = page.getByRole('grid');
   expect(await table.getAttribute('aria-rowcount'), String(count + 1), 'rows of the table');
   await report('loading');
+  await screenshot(page, 'fleet');
+  await takeTasks();
 
   const scrolled = await page.evaluate(async (limit) => {
     const grid = document.querySelector('[role=grid]');

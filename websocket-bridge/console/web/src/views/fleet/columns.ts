@@ -29,7 +29,7 @@ export class Columns {
   readonly #cluster: string;
   #places: number[] = []; // for each column of the last table with definitions, its index here
 
-  // cluster is the cluster of rows that do not name theirs.
+  // cluster is the cluster of all rows. Empty: the fleet names the cluster of each row.
   constructor(cluster: string) {
     this.#cluster = cluster;
   }
@@ -64,7 +64,8 @@ export class Columns {
   }
 
   #row(cells: unknown[], metadata: ObjectMeta, generation: number): Row {
-    const cluster = metadata.annotations?.[clusterAnnotation] ?? this.#cluster;
+    // Only the fleet's annotation counts: a cluster that is called directly can write any annotation.
+    const cluster = this.#cluster || (metadata.annotations?.[clusterAnnotation] ?? '');
     const namespace = metadata.namespace ?? '';
     const values: Cell[] = new Array<Cell>(this.all.length).fill(null);
     this.#places.forEach((place, i) => {

@@ -10,7 +10,7 @@ import { RowSet, yieldToPage, type Change } from './rows.ts';
 // Query selects the objects of a feed. The server evaluates it.
 export interface Query {
   base: Base;
-  cluster: string; // of objects that do not name theirs
+  cluster: string; // of all objects, or empty for the fleet
   resource: Resource;
   namespace?: string | undefined;
   clusters?: string | undefined; // comma-separated; of the fleet
@@ -35,6 +35,7 @@ export interface State {
 
 const firstPage = 100; // objects, so that the table appears at once
 const pageSize = 500;
+const mostPages = 5_000; // pages may be short, or even empty
 // mostRows bounds the memory of the page.
 export const mostRows = 200_000;
 const flushPeriod = 100; // milliseconds in which events are collected
@@ -121,7 +122,7 @@ export class Feed {
   async #list(): Promise<string> {
     const generation = ++this.#generation;
     const found = new Set<string>();
-    let [version, next, listed] = ['', '', 0];
+    let [version, next, listed, pages] = ['', '', 0, 0];
     do {
       const page = await request<Table>(this.#path, {
         params: { ...this.#params, limit: next === '' ? firstPage : pageSize, continue: next }, accept: tableType, signal: this.#abort.signal,
@@ -134,7 +135,7 @@ export class Feed {
       listed += rows.length;
       this.#publishColumns();
       this.rows.apply(rows.map((row) => ({ row, isDeleted: false })));
-      const isTruncated = next !== '' && listed >= mostRows;
+      const isTruncated = next !== '' && (listed >= mostRows || ++pages >= mostPages);
       this.#set({
         phase: 'listing', remaining: page.metadata.remainingItemCount, isTruncated, error: undefined, warnings: [...found],
       });

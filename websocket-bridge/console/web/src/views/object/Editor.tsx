@@ -1,5 +1,5 @@
 // Editor changes an object: edit, check by a dry run on the server, compare, apply. A conflict loses nothing.
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useRef, useState } from 'preact/hooks';
 import { request, StatusError } from '../../api/client.ts';
 import type { KubeObject } from '../../api/types.ts';
 import { AsKubectl, kubectl } from '../../ui/AsKubectl.tsx';
@@ -9,7 +9,7 @@ import { fullName } from '../fleet/scope.ts';
 import { ConflictPanel } from './Conflict.tsx';
 import { Diff } from './Diff.tsx';
 import {
-  begin, changeOf, conflictOf, draftOf, dropDraft, hasDrafts, keepDraft, rebase, send, versioned, withoutVersion,
+  begin, changeOf, conflictOf, draftOf, dropDraft, keepDraft, rebase, send, versioned, withoutVersion,
   type Conflict, type Draft,
 } from './edit.ts';
 import type { TabProps } from './Object.tsx';
@@ -28,26 +28,12 @@ function isConflict(error: unknown): boolean {
   return error instanceof StatusError && error.code === 409;
 }
 
-// useWarning lets the browser ask before it closes a page with unfinished edits.
-function useWarning(): void {
-  useEffect(() => {
-    const warn = (event: BeforeUnloadEvent) => {
-      if (hasDrafts()) {
-        event.preventDefault();
-      }
-    };
-    addEventListener('beforeunload', warn);
-    return () => removeEventListener('beforeunload', warn);
-  }, []);
-}
-
 export function Editor(props: TabProps & { onClose: () => void }) {
   const { at, path, object, loaded, onClose } = props;
   const [draft, setDraft] = useState<Draft>(() => draftOf(path) ?? begin(object));
   const [step, setStep] = useState<Step>({ name: 'typing' });
   const newest = useRef(object);
   newest.current = object;
-  useWarning();
 
   const change = (next: Draft, note?: string) => {
     setDraft(next);

@@ -36,9 +36,12 @@ export function dropDraft(path: string): void {
   drafts.delete(path);
 }
 
-export function hasDrafts(): boolean {
-  return drafts.size > 0;
-}
+// The browser asks the user before it closes a page with drafts.
+addEventListener('beforeunload', (event) => {
+  if (drafts.size > 0) {
+    event.preventDefault();
+  }
+});
 
 // begin returns a draft of the object without a change.
 export function begin(object: KubeObject): Draft {

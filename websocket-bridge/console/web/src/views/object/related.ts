@@ -18,7 +18,7 @@ export const usualKinds = [
 const metadataType = 'application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json';
 const metadataListType = 'application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json';
 const pageSize = 500;
-const mostOfKind = 2_000;
+const mostPages = 10; // of a kind
 const mostKinds = 200;
 const mostNodes = 1_000;
 const mostOwners = 8;
@@ -62,7 +62,7 @@ async function list(
 ): Promise<{ items: Item[]; isComplete: boolean }> {
   const path = resourcePath({ base, ...resource, namespace: resource.namespaced ? namespace : undefined });
   const items: Item[] = [];
-  let next = '';
+  let [next, pages] = ['', 0];
   do {
     const page = await request<List<Item>>(path, {
       params: { limit: pageSize, continue: next, labelSelector }, accept: metadataListType, signal,
@@ -73,7 +73,7 @@ async function list(
       }
     }
     next = page.metadata.continue ?? '';
-  } while (next !== '' && items.length < mostOfKind);
+  } while (next !== '' && ++pages < mostPages);
   return { items, isComplete: next === '' };
 }
 
