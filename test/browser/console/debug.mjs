@@ -7,7 +7,7 @@ await run(async ({ page, open, checkAccessibility }) => {
   await page.getByLabel('Session').selectOption('debug');
   await page.getByLabel('Processes of').selectOption('shell');
   await page.getByLabel('Image').fill('debug-image');
-  await page.getByLabel('Command').fill(`sh -c 'echo "I debug"; exec sh'`);
+  await page.getByRole('textbox', { name: 'Command' }).fill(`sh -c 'echo "I debug"; exec sh'`);
   await page.getByRole('button', { name: 'Show as kubectl' }).click();
   const command = await page.locator('.as-kubectl code').textContent();
   const want = `kubectl --context member1 debug -n ${namespace} -it shell --image=debug-image --target=shell -- ` +

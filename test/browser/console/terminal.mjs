@@ -91,7 +91,7 @@ await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
   }
   await start.click();
   await page.getByText('The command ended with exit status 5.').waitFor();
-  await page.getByLabel('Command').fill('no-such-program');
+  await page.getByRole('textbox', { name: 'Command' }).fill('no-such-program');
   await start.click();
   await page.getByText(/^The session ended: .*no-such-program|^The command ended with exit status 127\./).waitFor();
 
