@@ -21,7 +21,8 @@ await run(async ({ page, open, step, checkAccessibility }) => {
   await page.getByRole('button', { name: 'Data' }).click();
   await page.getByRole('button', { name: 'Data' }).click();
   await page.getByRole('columnheader', { name: 'Data' }).and(page.locator('[aria-sort=descending]')).waitFor();
-  await page.waitForFunction(() => document.querySelector('.virtual-body [role=row]')?.textContent?.startsWith('settings'));
+  await page.waitForFunction(() =>
+    document.querySelector('.virtual-body [role=row]')?.textContent?.startsWith('settings'));
   expect(new URL(page.url()).searchParams.get('sort'), '-Data', 'the order in the URL');
 
   await page.keyboard.press('/');

@@ -21,7 +21,9 @@ import (
 // continue. It returns what the command prints.
 func (s *script) stepCommand() string {
 	s.t.Helper()
-	line := s.WaitForLine("step with a command", func(line string) bool { return strings.HasPrefix(line, "step kubectl ") })
+	line := s.WaitForLine("step with a command", func(line string) bool {
+		return strings.HasPrefix(line, "step kubectl ")
+	})
 	command := strings.TrimPrefix(line, "step ")
 	ctx, cancel := context.WithTimeout(s.t.Context(), e2e.Patience)
 	defer cancel()
@@ -52,7 +54,8 @@ func TestTableFollowsWatch(t *testing.T) {
 	for _, client := range []interface {
 		Create(context.Context, *corev1.ConfigMap, metav1.CreateOptions) (*corev1.ConfigMap, error)
 	}{one, two} {
-		if _, err := client.Create(t.Context(), configMap("settings", map[string]string{"a": ""}), metav1.CreateOptions{}); err != nil {
+		settings := configMap("settings", map[string]string{"a": ""})
+		if _, err := client.Create(t.Context(), settings, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -118,8 +121,8 @@ func TestLargeTableScrolls(t *testing.T) {
 	s.end()
 }
 
-// TestHostileObjectIsText fails if a name or an annotation of a member's object runs a script, which could then act with
-// the rights of the user, or if a command that the console shows runs a part of a name.
+// TestHostileObjectIsText fails if a name or an annotation of a member's object runs a script. The script could act with
+// the rights of the user. It also fails if a command that the console shows runs a part of a name.
 func TestHostileObjectIsText(t *testing.T) {
 	e2e.CreateRegistry(t, "console-hostile", "{}", `{apiVersion: rbac.authorization.k8s.io/v1, kind: "*"}`)
 	namespace := e2e.NewNamespace(t, "member1")
@@ -128,7 +131,7 @@ func TestHostileObjectIsText(t *testing.T) {
 	client := e2e.DirectClient(t, "member1")
 	role, err := client.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Annotations: map[string]string{"hostile": markup, "reversed": "a\u202eb"},
-		OwnerReferences: []metav1.OwnerReference{{ // of a kind that is unknown, so that the garbage collector does nothing
+		OwnerReferences: []metav1.OwnerReference{{ // the garbage collector ignores owners of unknown kinds
 			APIVersion: "example.com/v1", Kind: "Hostile", Name: markup, UID: "c6f4bd7c-0f2e-4f0e-a0f0-5f6a4f2b5d11",
 		}},
 	}}, metav1.CreateOptions{FieldManager: "<b>hostile</b>"})

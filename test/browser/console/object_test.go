@@ -11,8 +11,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestEditConflictLosesNothing fails if an edit overwrites what another user wrote meanwhile, or if the text of the user
-// is lost.
+// TestEditConflictLosesNothing fails if an edit overwrites a change that another user made meanwhile, or if the text of
+// the user is lost.
 func TestEditConflictLosesNothing(t *testing.T) {
 	namespace := e2e.NewNamespace(t, "member1")
 	client := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(namespace)
@@ -59,7 +59,8 @@ func TestEditConflictLosesNothing(t *testing.T) {
 	s.end()
 }
 
-// TestObjectShowsWhatBelongsToIt fails if a user does not find the conditions, events, children and owners of an object.
+// TestObjectShowsWhatBelongsToIt fails if a user does not find the conditions, events, children and owners of an
+// object.
 func TestObjectShowsWhatBelongsToIt(t *testing.T) {
 	namespace := e2e.NewNamespace(t, "member1")
 	e2e.Direct("member1").Must(t, "apply", "-f", e2e.Manifest(t, namespace, e2e.Deployment))

@@ -82,7 +82,8 @@ function Selector(props: { name: string; label: string; value: string; example: 
     <label>
       {props.label}
       <input
-        key={props.value} name={props.name} defaultValue={props.value} placeholder={props.example} spellcheck={false} size={16}
+        key={props.value} name={props.name} defaultValue={props.value} placeholder={props.example} size={16}
+        spellcheck={false}
         onChange={(event) => setQuery({ [props.name]: event.currentTarget.value.trim() }, { replace: false })}
       />
     </label>

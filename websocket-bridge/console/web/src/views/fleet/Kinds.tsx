@@ -14,9 +14,11 @@ export function Kinds({ query }: { query: URLSearchParams }) {
   const { resources, error, retry } = useDiscovery(scope.base);
   useShortcuts([{ keys: '/', description: 'Search the kinds', run: () => search.current?.focus() }]);
 
+  const context = scope.base === '/fleet' ? 'fleet' : scope.clusters[0];
   const text = query.get('q') ?? '';
+  const wanted = text.toLowerCase();
   const found = onePerKind(resources ?? []).filter((r) =>
-    [fullName(r), r.kind, ...r.shortNames, ...r.categories].some((name) => name.toLowerCase().includes(text.toLowerCase())));
+    [fullName(r), r.kind, ...r.shortNames, ...r.categories].some((name) => name.toLowerCase().includes(wanted)));
   const groups = new Set(found.map((r) => r.group));
   return (
     <>
@@ -26,8 +28,10 @@ export function Kinds({ query }: { query: URLSearchParams }) {
           ref={search} type="search" value={text} placeholder="Search kinds" aria-label="Search kinds"
           onInput={(event) => setQuery({ q: event.currentTarget.value })}
         />
-        <span class="muted" role="status">{resources ? `${found.length} kinds` : error === undefined ? 'Loading…' : ''}</span>
-        <AsKubectl command={kubectl(scope.base === '/fleet' ? 'fleet' : scope.clusters[0], 'api-resources', '--verbs=list')} />
+        <span class="muted" role="status">
+          {resources ? `${found.length} kinds` : error === undefined ? 'Loading…' : ''}
+        </span>
+        <AsKubectl command={kubectl(context, 'api-resources', '--verbs=list')} />
       </div>
       {error !== undefined && <Notice error={error} onRetry={retry} />}
       {resources?.length === 0 && (
@@ -43,7 +47,9 @@ export function Kinds({ query }: { query: URLSearchParams }) {
           <ul class="kinds">
             {found.filter((r) => r.group === group).map((r) => (
               <li key={r.resource}>
-                <Link href={urls.resources(r, { cluster: scope.clusters.join(',') })} title={`${fullName(r)} ${r.version}`}>
+                <Link
+                  href={urls.resources(r, { cluster: scope.clusters.join(',') })} title={`${fullName(r)} ${r.version}`}
+                >
                   {r.kind}
                 </Link>
               </li>

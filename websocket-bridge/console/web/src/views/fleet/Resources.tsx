@@ -106,7 +106,8 @@ function Live({ scope, resource, kinds, query }: LiveProps) {
     setQuery({ sort: next });
   };
   const command = listCommand(scope, {
-    resource, isPreferred: kinds.includes(resource), ...filters, isWide, sort: sort?.isDescending ? undefined : sort?.column,
+    resource, isPreferred: kinds.includes(resource), ...filters, isWide,
+    sort: sort?.isDescending ? undefined : sort?.column,
   });
   return (
     <>
@@ -114,7 +115,9 @@ function Live({ scope, resource, kinds, query }: LiveProps) {
       <Filters scope={scope} resource={resource} kinds={kinds} query={query} />
       <div class="toolbar">
         <Progress feed={feed} />
-        <label><input type="checkbox" checked={isWide} onChange={() => setQuery({ wide: isWide ? '' : '1' })} /> Wide</label>
+        <label>
+          <input type="checkbox" checked={isWide} onChange={() => setQuery({ wide: isWide ? '' : '1' })} /> Wide
+        </label>
         {resource.group === '' && resource.resource === 'pods' && <LogsLink feed={feed} />}
         <AsKubectl command={command} />
       </div>
@@ -125,7 +128,8 @@ function Live({ scope, resource, kinds, query }: LiveProps) {
 }
 
 const phases: Record<State['phase'], string> = {
-  listing: 'Loading', live: 'Live', listed: 'Not live: this kind cannot be watched', lost: 'Connecting again', failed: 'Stopped',
+  listing: 'Loading', live: 'Live', listed: 'Not live: this kind cannot be watched', lost: 'Connecting again',
+  failed: 'Stopped',
 };
 
 function Progress({ feed }: { feed: Feed }) {

@@ -125,7 +125,8 @@ export class Feed {
     let [version, next, listed, pages] = ['', '', 0, 0];
     do {
       const page = await request<Table>(this.#path, {
-        params: { ...this.#params, limit: next === '' ? firstPage : pageSize, continue: next }, accept: tableType, signal: this.#abort.signal,
+        params: { ...this.#params, limit: next === '' ? firstPage : pageSize, continue: next },
+        accept: tableType, signal: this.#abort.signal,
         onWarnings: (warnings) => warnings.forEach((w) => found.add(w)),
       });
       await yieldToPage(); // decoding a page is a task of its own
@@ -137,7 +138,8 @@ export class Feed {
       this.rows.apply(rows.map((row) => ({ row, isDeleted: false })));
       const isTruncated = next !== '' && (listed >= mostRows || ++pages >= mostPages);
       this.#set({
-        phase: 'listing', remaining: page.metadata.remainingItemCount, isTruncated, error: undefined, warnings: [...found],
+        phase: 'listing', remaining: page.metadata.remainingItemCount, isTruncated, error: undefined,
+        warnings: [...found],
       });
       if (isTruncated) {
         next = '';
@@ -152,7 +154,8 @@ export class Feed {
     const generation = this.#generation;
     await watch<Table>(this.#path, {
       params: this.#params, resourceVersion, asTable: true, signal: this.#abort.signal,
-      onState: (state, error) => this.#set(state === 'open' ? { phase: 'live', error: undefined } : { phase: 'lost', error }),
+      onState: (state, error) =>
+        this.#set(state === 'open' ? { phase: 'live', error: undefined } : { phase: 'lost', error }),
       onEvent: (event) => {
         if (event.type === 'BOOKMARK') {
           return;

@@ -33,11 +33,16 @@ export function ConflictPanel({ base, conflict, onRebase, onDiscard }: ConflictP
         {isNew
           ? 'The object was deleted, and another was created by its name. '
           : `Version ${base.metadata.resourceVersion} is now ${latest.metadata.resourceVersion}. `}
-        {manager?.manager !== undefined && `The last change is by ${manager.manager}${manager.time ? ` at ${manager.time}` : ''}. `}
+        {manager?.manager !== undefined && `The last change is by ${manager.manager} at ${manager.time ?? 'an unknown time'}. `}
         Nothing was written, and your text below is kept.
       </p>
       {fields.length > 0
-        ? <p>You and others changed the same fields, where your values would replace theirs: {fields.map((f) => <code key={f}>{f} </code>)}</p>
+        ? (
+          <p>
+            You and others changed the same fields, where your values would replace theirs:{' '}
+            {fields.map((f) => <code key={f}>{f} </code>)}
+          </p>
+        )
         : <p>Others changed other fields than you. Both changes can be kept.</p>}
       <h3>What others changed</h3>
       <Diff before={toYAML(withoutVersion(base))} after={toYAML(withoutVersion(latest))} label="What others changed" />

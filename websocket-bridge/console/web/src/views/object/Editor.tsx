@@ -109,7 +109,9 @@ export function Editor(props: TabProps & { onClose: () => void }) {
         <button type="button" onClick={discard}>Discard</button>
       </div>
       {loaded.isDeleted && (
-        <p class="notice" role="alert">The object was deleted. Your text is kept: download it, and create the object by kubectl.</p>
+        <p class="notice" role="alert">
+          The object was deleted. Your text is kept: download it, and create the object by kubectl.
+        </p>
       )}
       {isOld && (
         <p class="warnings" role="status">

@@ -26,7 +26,8 @@ interface Event extends KubeObject {
 const mostEvents = 500;
 
 function lastSeen(event: Event): number {
-  const time = event.series?.lastObservedTime ?? event.lastTimestamp ?? event.eventTime ?? event.metadata.creationTimestamp;
+  const { series, lastTimestamp, eventTime, metadata } = event;
+  const time = series?.lastObservedTime ?? lastTimestamp ?? eventTime ?? metadata.creationTimestamp;
   return Date.parse(time ?? '');
 }
 
@@ -43,9 +44,10 @@ export function Events({ at, base, object }: TabProps) {
     const abort = new AbortController();
     // The events of a node have its name as uid.
     const isOfObject = (event: Event) => ['', uid, at.name].includes(event.involvedObject?.uid ?? '');
+    const fieldSelector = `involvedObject.name=${fieldValue(at.name)},involvedObject.kind=${fieldValue(object.kind)}`;
     const path = resourcePath({ base, group: '', version: 'v1', resource: 'events', namespace: at.namespace });
     follow<List<Event>, Event>(path, {
-      params: { fieldSelector: `involvedObject.name=${fieldValue(at.name)},involvedObject.kind=${fieldValue(object.kind)}`, limit: mostEvents },
+      params: { fieldSelector, limit: mostEvents },
       signal: abort.signal,
       onList: (list) => {
         setError(undefined);

@@ -53,8 +53,10 @@ const tabs: Tab[] = [
   },
   {
     name: 'related', title: 'Owners and children', Body: Related,
-    command: (at, context, uid) => kubectl(context, 'get', 'replicasets,pods,jobs', ...(namespaceArgs(at)[0] ? namespaceArgs(at) : ['-A']),
-      '-o', `jsonpath={range .items[?(@.metadata.ownerReferences[0].uid=="${uid}")]}{.kind}/{.metadata.name}{"\\n"}{end}`),
+    command: (at, context, uid) => kubectl(
+      context, 'get', 'replicasets,pods,jobs', ...(at.namespace === undefined ? ['-A'] : namespaceArgs(at)), '-o',
+      `jsonpath={range .items[?(@.metadata.ownerReferences[0].uid=="${uid}")]}{.kind}/{.metadata.name}{"\\n"}{end}`,
+    ),
   },
 ];
 
@@ -84,7 +86,9 @@ export default function ObjectView({ params, query }: ViewProps) {
       <div class="toolbar">
         <nav class="tabs" aria-label="Parts of the object">
           {tabs.map((t) => (
-            <Link key={t.name} href={urls.object(at, { tab: t.name })} class={t === tab ? 'chosen' : 'other'}>{t.title}</Link>
+            <Link key={t.name} href={urls.object(at, { tab: t.name })} class={t === tab ? 'chosen' : 'other'}>
+              {t.title}
+            </Link>
           ))}
         </nav>
         {object && !isDeleted && <Streams at={at} object={object} />}
@@ -95,7 +99,9 @@ export default function ObjectView({ params, query }: ViewProps) {
       {!object && error === undefined && <p class="loading" role="status">Loading…</p>}
       {object && <tab.Body key={path} at={at} base={base} path={path} object={object} loaded={loaded} query={query} />}
       {object && !isDeleted && !isLive && (
-        <p class="muted">This page does not follow changes now. <button type="button" onClick={reload}>Load again</button></p>
+        <p class="muted">
+          This page does not follow changes now. <button type="button" onClick={reload}>Load again</button>
+        </p>
       )}
     </>
   );

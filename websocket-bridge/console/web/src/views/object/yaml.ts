@@ -4,7 +4,9 @@ import type { KubeObject } from '../../api/types.ts';
 import { isEqual } from './patch.ts';
 
 // kubectl reads 0644 and yes as YAML 1.1 does, but neither dates nor times.
-const dropped = new Set(['timestamp', 'binary', 'omap', 'pairs', 'set', 'merge'].map((name) => `tag:yaml.org,2002:${name}`));
+const dropped = new Set(
+  ['timestamp', 'binary', 'omap', 'pairs', 'set', 'merge'].map((name) => `tag:yaml.org,2002:${name}`),
+);
 const options: ParseOptions & DocumentOptions & SchemaOptions = {
   version: '1.1', merge: false,
   customTags: (tags: Tags) => tags.filter((t) =>
@@ -41,7 +43,8 @@ export function isFaithful(object: KubeObject): boolean {
 
 // visible shows characters that reverse the direction of text as numbers, so that text looks like what it is.
 export function visible(text: string): string {
-  return text.replace(/[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+  return text.replace(/[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, (c) =>
+    `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
 // withoutManagedFields returns an object without metadata.managedFields, which only servers write.
