@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/waittest"
@@ -16,6 +17,18 @@ func TestTerminal(t *testing.T) {
 	line.Cut()
 	s.next("")
 	s.end()
+}
+
+// TestTerminalByPass fails if a shell needs a client certificate, or if the token of the pass appears in a URL.
+func TestTerminalByPass(t *testing.T) {
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
+	pass := e2e.CreatePass(t, e2e.UniqueName(t), "--user", "ann", "--group", "system:masters", "--cluster", "member1",
+		"--verb", "*")
+	quoted, err := json.Marshal(pass)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, "bearer.mjs", e2e.Shared(t).Kubeconfig, "PASS="+string(quoted), "NAMESPACE="+ns).end()
 }
 
 // TestDebugContainer fails if the console cannot debug a pod whose containers have no shell.
