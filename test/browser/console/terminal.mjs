@@ -51,6 +51,7 @@ await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
 
   await page.evaluate(() => navigator.clipboard.writeText('echo pas""ted'));
   await page.getByRole('button', { name: 'Paste' }).click();
+  await rows.getByText('echo pas""ted').waitFor(); // then the terminal has the focus again
   await page.keyboard.press('Enter');
   await shows('pasted');
   const word = rows.locator('span', { hasText: /^pasted$/ }).or(rows.locator('div', { hasText: /^pasted\s*$/ })).last();
