@@ -117,7 +117,8 @@ var samples = []struct {
 	{"/fleets/api", "", nil},
 	{"/m/api/v1/pods", "", nil}, {"/m/version", "", nil}, {"/m/other", "", nil}, {"/m/.well-known/x", "", nil},
 	{"/api", "", nil}, {"/apis/rbac.authorization.k8s.io/v1/clusterroles", "watch=0", nil}, {"/openapi/v3", "", nil},
-	{"/bridge", "", nil}, {"/bridge/clusters/m/api", "", nil}, {"/bridges/api", "", nil}, {"/a%2Fb/api", "", nil},
+	{"/bridge", "", nil}, {"/bridge/clusters/m/api", "", nil}, {"/bridges/api", "", nil}, {"/console", "", nil},
+	{"/console/logs", "", nil}, {"/consoles/api", "", nil}, {"/a%2Fb/api", "", nil},
 }
 
 func TestRulesMeanTheTable(t *testing.T) {

@@ -160,6 +160,7 @@ type Options struct {
 	Source    limits.SourceMode
 	// Recheck and DiscoveryTimeout are those of gateway.Config. 0 means its defaults.
 	Recheck, DiscoveryTimeout time.Duration
+	Observe                   func(gateway.Completed) // optional
 }
 
 const (
@@ -196,7 +197,7 @@ func (p *Parts) NewGateway(ctx context.Context, o Options) (*gateway.Gateway, er
 	cfg := gateway.Config{
 		Identity: chain, Passes: p.Verifier, Access: p.Access, Members: o.Members, API: o.API, Streams: o.Streams,
 		Recordings: recordings, Admission: o.Admission, Function: o.Function, Source: o.Source, Origins: p.Env.Origins,
-		Recheck: o.Recheck, DiscoveryTimeout: o.DiscoveryTimeout, Log: p.Log, UnidentifiedRate: p.Env.UnidentifiedRate,
+		Recheck: o.Recheck, DiscoveryTimeout: o.DiscoveryTimeout, Observe: o.Observe, Log: p.Log, UnidentifiedRate: p.Env.UnidentifiedRate,
 		Audit: auditLog, MetricsNamespace: p.Env.CloudWatch,
 		Caches: []func() map[string]cache.Stats{o.Members.Stats, p.Verifier.Stats, recordings.Stats},
 	}

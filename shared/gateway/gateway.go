@@ -79,6 +79,8 @@ type Config struct {
 	Audit            *audit.Log
 	// Caches return the statistics of caches by name.
 	Caches []func() map[string]cache.Stats
+	// Observe is called once after each request, concurrently. Optional.
+	Observe func(Completed)
 	// MetricsNamespace is the namespace of the CloudWatch metrics in a function's log. "" means no metrics.
 	MetricsNamespace string
 }

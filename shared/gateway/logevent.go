@@ -28,6 +28,7 @@ func (g *Gateway) finish(w *recorder, r *http.Request, c *call) {
 	} else {
 		c.audit.Completed(w.code, c.err)
 	}
+	g.observe(c, panicked != nil)
 	g.logRequest(r, w, c, panicked != nil)
 	if panicked != nil {
 		panic(panicked)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/cache"
+	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/status"
 )
 
 // The names of CloudWatch metrics of the caches and of the audit log.
@@ -15,6 +17,29 @@ const (
 	AuditLostMetric    = "AuditEventsLost"
 	AuditRefusedMetric = "AuditCallsRefused"
 )
+
+// Completed is a request whose response has ended.
+type Completed struct {
+	Route    route.Kind
+	IsStream bool          // it stays open by its nature, so that its duration shows no latency
+	Reason   status.Reason // of the error that the gateway made; "" for none
+	Duration time.Duration
+}
+
+func (g *Gateway) observe(c *call, isAborted bool) {
+	if g.cfg.Observe == nil {
+		return
+	}
+	done := Completed{
+		Route: c.request.Route.Kind, IsStream: c.request.IsStream, Duration: time.Since(c.started),
+	}
+	if c.err != nil {
+		done.Reason = c.err.Reason
+	} else if isAborted {
+		done.Reason = status.Aborted
+	}
+	g.cfg.Observe(done)
+}
 
 // CacheStats returns the statistics of all caches by name.
 func (g *Gateway) CacheStats() map[string]cache.Stats {

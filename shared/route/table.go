@@ -35,7 +35,7 @@ const LargeBody = 900_000
 
 // Table is the routing table of the load balancer. The first matching row counts. The last row matches everything.
 var Table = []Rule{
-	{Name: "bridge", Path: `/bridge(/.*)?`, To: ToBridge},
+	{Name: "bridge", Path: `/(bridge|console)(/.*)?`, To: ToBridge},
 	{Name: "upgrade", Header: "Upgrade", To: ToBridge},
 	{Name: "large-body", Header: "Content-Length", Value: `9[0-9]{5}|[0-9]{7,}`, To: ToBridge},
 	{Name: "chunked-body", Header: "Transfer-Encoding", To: ToBridge},

@@ -34,6 +34,7 @@ type Bridge struct {
 	limits     Limits
 	streams    *streams.Registry
 	calls      *calls
+	completed  *completed
 	unverified *unverified
 	caches     *caches
 	dialects   *dialect.Translator
@@ -48,8 +49,8 @@ func New(l Limits) *Bridge {
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	b := &Bridge{
 		Metrics: reg, limits: l,
-		streams:  streams.New(l.streams(), reg),
-		calls:    newCalls(l, reg),
+		streams: streams.New(l.streams(), reg),
+		calls:   newCalls(l, reg), completed: newCompleted(reg),
 		caches:   &caches{},
 		dialects: dialect.New(l.MaxMessage),
 		recorder: recorder.New(reg),

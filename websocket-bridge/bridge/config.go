@@ -8,6 +8,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/assembly/fleetconfig"
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/websocket-bridge/console"
 	"github.com/clusterpass/clusterpass/websocket-bridge/streams"
 )
 
@@ -19,6 +20,7 @@ type Config struct {
 	Limits
 	Private
 	Recordings
+	console.SignIn
 	TunnelListen string `envconfig:"CLUSTERPASS_TUNNEL_LISTEN" default:"127.0.0.1:8444" desc:"Listen address of the tunnel port, for the gateway's functions and other replicas. Keep it unreachable from outside." example:":8444"`
 	Listen       string `envconfig:"CLUSTERPASS_LISTEN" default:"127.0.0.1:8080" desc:"Listen address for clients, usually behind a load balancer." example:":8080"`
 	AdminListen  string `envconfig:"CLUSTERPASS_ADMIN_LISTEN" default:"127.0.0.1:8081" desc:"Listen address for /livez, /readyz, /healthz and /metrics. Keep it unreachable from outside." example:":8081"`
@@ -47,6 +49,9 @@ func (c *Config) Validate() error {
 		}
 	}
 	if err := c.Peers.Validate("CLUSTERPASS_PEERS"); err != nil {
+		return err
+	}
+	if err := c.SignIn.Validate(); err != nil {
 		return err
 	}
 	if err := c.validateCertificate(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
+	"github.com/clusterpass/clusterpass/websocket-bridge/console"
 )
 
 // HandlerConfig configures a Handler.
@@ -22,11 +23,12 @@ type HandlerConfig struct {
 	API          apiconfig.Options
 	Private      Private
 	Recordings   Recordings
+	SignIn       console.SignIn
 	TunnelListen string // "" opens no tunnel port
 	Peer         identity.Peer
 }
 
-// Handler serves the gateway with a bridge, and the agents of private clusters.
+// Handler serves the gateway with a bridge, the agents of private clusters, and the console.
 type Handler struct {
 	http.Handler
 	Agents *agentserver.Agents
@@ -57,7 +59,8 @@ func (b *Bridge) NewHandler(ctx context.Context, p *assembly.Parts, cfg HandlerC
 	}
 	api.Server.PublishKeys(ctx)
 	gw, err := p.NewGateway(ctx, assembly.Options{
-		Peer: cfg.Peer, Members: members, Fleet: api.Fleet, API: api.Server, Streams: b, Admission: b,
+		Peer: cfg.Peer, Members: members, Fleet: api.Fleet, API: b.withMetrics(api.Server, p.Access), Streams: b,
+		Admission: b, Observe: b.completed.observe,
 		Source: b.limits.Source, Recheck: b.limits.Recheck, DiscoveryTimeout: cfg.Fleet.FleetDeadline,
 	})
 	if err != nil {
@@ -67,7 +70,9 @@ func (b *Bridge) NewHandler(ctx context.Context, p *assembly.Parts, cfg HandlerC
 	b.RegisterAuditMetrics(gw)
 	b.CountCaches(gw.CacheStats)
 	h.Agents.RecordTo(gw.AuditLog())
-	h.Handler = h.Agents.Handler(gw)
+	if h.Handler, err = console.Handler(cfg.SignIn, h.Agents.Handler(gw)); err != nil {
+		return nil, err
+	}
 	h.startBackground(ctx, b, p.Log, api)
 	return h, nil
 }

@@ -37,7 +37,7 @@ func Run(ctx context.Context, cfg *Config, logTo io.Writer) (err error) {
 	defer stop()
 	h, err := b.NewHandler(ctx, parts, HandlerConfig{
 		Fleet: cfg.Settings, API: cfg.Options, Private: cfg.Private, Recordings: cfg.Recordings,
-		TunnelListen: cfg.TunnelListen, Peer: peer,
+		SignIn: cfg.SignIn, TunnelListen: cfg.TunnelListen, Peer: peer,
 	})
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
+	"github.com/clusterpass/clusterpass/websocket-bridge/console"
 )
 
 // Config is the program's configuration.
@@ -22,6 +23,7 @@ type Config struct {
 	bridge.Limits
 	bridge.Private
 	bridge.Recordings
+	console.SignIn
 	TunnelListen string `envconfig:"CLUSTERPASS_TUNNEL_LISTEN" desc:"Listen address of the tunnel port, through which functions reach private clusters. Keep it unreachable from outside. Default: on loopback, the port after that of CLUSTERPASS_LISTEN." example:"127.0.0.1:8444"`
 	fleetconfig.Settings
 	apiconfig.PassLimits
@@ -77,6 +79,9 @@ func (c *Config) Validate() error {
 		return err
 	}
 	if err := c.Peers.Validate("CLUSTERPASS_PEERS"); err != nil {
+		return err
+	}
+	if err := c.SignIn.Validate(); err != nil {
 		return err
 	}
 	if c.Register == "" {

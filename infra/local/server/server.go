@@ -145,8 +145,8 @@ func open(
 	}
 	api := apiconfig.Options{ServerCA: assembly.CertificatesOf(ca.server.Cert), PassLimits: cfg.PassLimits}
 	h, err := b.NewHandler(ctx, parts, bridge.HandlerConfig{
-		Fleet: cfg.Settings, API: api, Private: cfg.Private, Recordings: cfg.recordings(), TunnelListen: cfg.TunnelListen,
-		Peer: identity.TLSPeer,
+		Fleet: cfg.Settings, API: api, Private: cfg.Private, Recordings: cfg.recordings(),
+		SignIn: cfg.SignIn, TunnelListen: cfg.TunnelListen, Peer: identity.TLSPeer,
 	})
 	if err != nil {
 		return nil, nil, err
