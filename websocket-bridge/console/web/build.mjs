@@ -1,8 +1,8 @@
-// Bundles the console into ../dist: index.html, and assets/ with a hash of the content in each name. Assets are
-// compressed, because the gateway serves them compressed.
+// Bundles the console into ../dist: index.html, licenses.txt, and assets/ with a hash of the content in each name.
+// Assets are compressed, because the gateway serves them compressed.
 import { createHash } from 'node:crypto';
-import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import * as esbuild from 'esbuild';
@@ -73,6 +73,30 @@ ${preloads.join('')}<script type="module" nonce="NONCE" src="${base}assets/${scr
 `;
 }
 
+// prebuilt names the packages that a package has in its own bundle.
+const prebuilt = { 'asciinema-player': ['solid-js'] };
+
+const permitted = ['Apache-2.0', 'BSD-2-Clause', 'BSD-3-Clause', 'ISC', 'MIT'];
+
+// licenses returns the licenses of all packages in the bundle, with their texts.
+async function licenses(metafile) {
+  const names = new Set(Object.keys(metafile.inputs).flatMap((path) =>
+    [...path.matchAll(/node_modules\/((?:@[^/]+\/)?[^/]+)/g)].slice(-1).map(([, name]) => name)));
+  for (const name of [...names]) {
+    prebuilt[name]?.forEach((other) => names.add(other));
+  }
+  const texts = [...names].sort().map(async (name) => {
+    const folder = join(root, 'node_modules', name);
+    const { version, license } = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8'));
+    const file = (await readdir(folder)).find((f) => /^licen[cs]e/i.test(f));
+    if (!permitted.includes(license) || !file) {
+      throw new Error(`${name} has the license ${license} and the file ${file}; want one of ${permitted.join(', ')}`);
+    }
+    return `${name} ${version}, ${license}\n\n${await readFile(join(folder, file), 'utf8')}`;
+  });
+  return (await Promise.all(texts)).join(`\n${'-'.repeat(80)}\n\n`);
+}
+
 async function clear() {
   await mkdir(dist, { recursive: true });
   for (const name of await readdir(dist)) {
@@ -88,10 +112,11 @@ async function write(result) {
     return;
   }
   await clear();
-  const files = new Map(result.outputFiles.map((file) => [file.path.slice(file.path.lastIndexOf('/') + 1), file.contents]));
+  const files = new Map(result.outputFiles.map(({ path, contents }) => [basename(path), contents]));
   for (const [name, contents] of files) {
     await writeFile(join(dist, 'assets', `${name}.gz`), gzipSync(contents, { level: 9 }));
   }
+  await writeFile(join(dist, 'licenses.txt'), await licenses(result.metafile));
   await writeFile(join(dist, 'index.html'), page(entryOf(result.metafile), files));
 }
 

@@ -11,7 +11,7 @@ import { Notice } from './ui/Notice.tsx';
 import { signInByCertificate, signInByToken } from './views/signin/identity.ts';
 import type { OIDC } from './views/signin/oidc.ts';
 import { SignIn } from './views/signin/SignIn.tsx';
-import { root } from './urls.ts';
+import { root, urls } from './urls.ts';
 import './ui/styles.css';
 
 interface Config {
@@ -21,7 +21,7 @@ interface Config {
 const config = signal<Config | undefined>(undefined);
 const failure = signal<unknown>(undefined);
 
-// start signs in by the answer of the issuer, or else by the certificate of the browser. A browser without one gets 401.
+// start signs in by the answer of the issuer, or else by the certificate of the browser. Without one it gets 401.
 async function start(): Promise<void> {
   failure.value = undefined;
   let found: Config | undefined;
@@ -42,7 +42,9 @@ async function start(): Promise<void> {
       failure.value = error;
     }
   } finally {
-    isExpired.value = false;
+    if (url.value.pathname === `${root}/`) {
+      navigate(urls.clusters(), { replace: true });
+    }
     config.value = found;
   }
 }

@@ -13,23 +13,26 @@ export interface ViewProps {
 
 interface Route {
   pattern: string;
+  title: string;
   load: () => Promise<{ default: ComponentType<ViewProps> }>;
 }
 
 const routes: Route[] = [
-  { pattern: '', load: () => import('./views/clusters/Clusters.tsx') },
-  { pattern: 'clusters', load: () => import('./views/clusters/Clusters.tsx') },
-  { pattern: 'clusters/:name', load: () => import('./views/clusters/Cluster.tsx') },
-  { pattern: 'fleet', load: () => import('./views/fleet/Fleet.tsx') },
-  { pattern: 'fleet/:group/:version/:resource', load: () => import('./views/fleet/Fleet.tsx') },
+  { pattern: 'clusters', title: 'Clusters', load: () => import('./views/clusters/Clusters.tsx') },
+  { pattern: 'clusters/:name', title: 'Cluster', load: () => import('./views/clusters/Cluster.tsx') },
+  { pattern: 'fleet', title: 'Fleet', load: () => import('./views/fleet/Fleet.tsx') },
+  { pattern: 'fleet/:group/:version/:resource', title: 'Fleet', load: () => import('./views/fleet/Fleet.tsx') },
   {
-    pattern: 'objects/:cluster/:group/:version/:resource/:namespace/:name',
+    pattern: 'objects/:cluster/:group/:version/:resource/:namespace/:name', title: 'Object',
     load: () => import('./views/object/Object.tsx'),
   },
-  { pattern: 'logs', load: () => import('./views/logs/Logs.tsx') },
-  { pattern: 'terminal/:cluster/:namespace/:pod', load: () => import('./views/terminal/Terminal.tsx') },
-  { pattern: 'recording', load: () => import('./views/recording/Recording.tsx') },
-  { pattern: 'gateway', load: () => import('./views/gateway/Gateway.tsx') },
+  { pattern: 'logs', title: 'Logs', load: () => import('./views/logs/Logs.tsx') },
+  {
+    pattern: 'terminal/:cluster/:namespace/:pod', title: 'Terminal',
+    load: () => import('./views/terminal/Terminal.tsx'),
+  },
+  { pattern: 'recording', title: 'Recording', load: () => import('./views/recording/Recording.tsx') },
+  { pattern: 'gateway', title: 'Gateway', load: () => import('./views/gateway/Gateway.tsx') },
 ];
 
 // url is the URL that is shown.
@@ -80,7 +83,9 @@ export function navigate(to: string, options: { replace?: boolean } = {}): void 
 }
 
 // setQuery replaces parameters of the URL. Values that are undefined or empty are removed.
-export function setQuery(changes: Record<string, string | undefined>, options: { replace?: boolean } = { replace: true }): void {
+export function setQuery(
+  changes: Record<string, string | undefined>, options: { replace?: boolean } = { replace: true },
+): void {
   const next = new URL(url.value);
   for (const [name, value] of Object.entries(changes)) {
     if (value) {
@@ -125,6 +130,10 @@ export function Router() {
       isCurrent = false;
     };
   }, [found?.route]);
+  useEffect(() => {
+    const { name, pod, resource } = found?.params ?? {};
+    document.title = [name ?? pod ?? resource, found?.route.title, 'Clusterpass'].filter(Boolean).join(' · ');
+  }, [found]);
   if (!found) {
     return <p>The console has no such page. <Link href={urls.clusters()}>Show the clusters.</Link></p>;
   }

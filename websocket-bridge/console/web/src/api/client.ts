@@ -115,7 +115,8 @@ const mostWarnings = 100;
 
 // warningsOf returns the texts of a Warning header, such as: 299 - "text".
 function warningsOf(header: string): string[] {
-  const texts = [...header.matchAll(/\d{3} \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text]) => (text ?? '').replaceAll(/\\(.)/g, '$1'));
+  const texts = [...header.matchAll(/\d{3} \S+ "((?:[^"\\]|\\.)*)"/g)]
+    .map(([, text]) => (text ?? '').replaceAll(/\\(.)/g, '$1'));
   return [...new Set(texts)].slice(0, mostWarnings);
 }
 

@@ -76,6 +76,8 @@ export async function findResource(
 }
 
 // findKind returns the resource of a kind, such as that of an owner reference.
-export async function findKind(base: Base, group: string, version: string, kind: string): Promise<Resource | undefined> {
+export async function findKind(
+  base: Base, group: string, version: string, kind: string,
+): Promise<Resource | undefined> {
   return (await discover(base)).find((r) => r.group === group && r.version === version && r.kind === kind);
 }

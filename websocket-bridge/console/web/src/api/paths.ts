@@ -45,7 +45,9 @@ export function resourcePath(p: ResourcePath): string {
 // splitAPIVersion splits apps/v1 into its group and version.
 export function splitAPIVersion(apiVersion: string): { group: string; version: string } {
   const at = apiVersion.indexOf('/');
-  return at < 0 ? { group: '', version: apiVersion } : { group: apiVersion.slice(0, at), version: apiVersion.slice(at + 1) };
+  return at < 0
+    ? { group: '', version: apiVersion }
+    : { group: apiVersion.slice(0, at), version: apiVersion.slice(at + 1) };
 }
 
 export type Params = Record<string, string | number | boolean | undefined>;

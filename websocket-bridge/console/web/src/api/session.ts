@@ -2,15 +2,12 @@
 // a page that is loaded again signs in again.
 import { signal } from '@preact/signals';
 
-export type Session =
-  | { method: 'certificate'; user: string }
-  // expires is in milliseconds since 1970. refresh returns the token that replaces this one.
-  | { method: 'token'; user: string; token: string; expires?: number | undefined; refresh?: (() => Promise<Token>) | undefined };
+export type Session = { method: 'certificate'; user: string } | ({ method: 'token'; user: string } & Token);
 
 export interface Token {
   token: string;
-  expires?: number | undefined;
-  refresh?: (() => Promise<Token>) | undefined;
+  expires?: number | undefined; // in milliseconds since 1970
+  refresh?: (() => Promise<Token>) | undefined; // returns the token that replaces this one
 }
 
 // session is undefined until the user has signed in.

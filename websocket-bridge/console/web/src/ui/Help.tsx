@@ -1,5 +1,6 @@
 // Help lists the keyboard shortcuts in a dialog.
 import { useEffect, useRef } from 'preact/hooks';
+import { root } from '../urls.ts';
 import { knownShortcuts } from './keys.ts';
 
 export function Help({ onClose }: { onClose: () => void }) {
@@ -16,6 +17,7 @@ export function Help({ onClose }: { onClose: () => void }) {
           </div>
         ))}
       </dl>
+      <p><a href={`${root}/licenses.txt`} target="_blank" rel="noreferrer">Licenses of the console's packages</a></p>
       <button type="button" onClick={() => dialog.current?.close()}>Close</button>
     </dialog>
   );

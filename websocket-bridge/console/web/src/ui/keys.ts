@@ -27,9 +27,14 @@ export function useShortcuts(list: Shortcut[], dependencies: unknown[] = []): vo
   }, dependencies);
 }
 
+const withoutText = ['button', 'checkbox', 'radio', 'range', 'file', 'submit'];
+
+// isField reports whether the user types text into the target.
 function isField(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement &&
-    (target.isContentEditable || ['INPUT', 'TEXTAREA', 'SELECT'].includes(target.tagName));
+  if (target instanceof HTMLInputElement) {
+    return !withoutText.includes(target.type);
+  }
+  return target instanceof HTMLElement && (target.isContentEditable || ['TEXTAREA', 'SELECT'].includes(target.tagName));
 }
 
 // listen handles the keys of the page. Call it once.

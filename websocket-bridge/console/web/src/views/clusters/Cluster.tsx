@@ -45,7 +45,9 @@ function Details({ cluster }: { cluster: Cluster }) {
         <dt>Health</dt>
         <dd>
           <HealthMark health={healthOf(cluster)} />
-          {healthOf(cluster) === 'ready' ? <p>{conditionOf(cluster, 'Ready')?.message}</p> : <Problem cluster={cluster} />}
+          {healthOf(cluster) === 'ready'
+            ? <p>{conditionOf(cluster, 'Ready')?.message}</p>
+            : <Problem cluster={cluster} />}
           {conditionOf(cluster, 'AgentCredentialReused')?.status === 'True' && <Reused cluster={cluster} />}
         </dd>
         <dt>Since</dt>
@@ -53,7 +55,11 @@ function Details({ cluster }: { cluster: Cluster }) {
         <dt>Version</dt>
         <dd>{cluster.status?.kubernetesVersion ?? '–'}</dd>
         <dt>Connection</dt>
-        <dd>{isPrivate(cluster) ? 'through the agents in the cluster' : `direct, to ${apiEndpoint ?? 'the server in its kubeconfig'}`}</dd>
+        <dd>
+          {isPrivate(cluster)
+            ? 'through the agents in the cluster'
+            : `direct, to ${apiEndpoint ?? 'the server in its kubeconfig'}`}
+        </dd>
         <dt>Identity</dt>
         <dd>{identity ?? 'impersonate'}</dd>
         {[['Provider', provider], ['Region', region], ['Zone', zone]].map(([title, value]) =>
@@ -78,10 +84,11 @@ function Latency({ cluster }: { cluster: Cluster }) {
   return (
     <>
       <h2>Latency from here</h2>
-      <Plot values={samples.map((s) => s.ms)} label={`Latency of ${name}, median ${median}`} width={720} height={80} slots={120} />
+      <Plot values={samples.map((s) => s.ms)} label={`Latency of ${name}, median ${median}`}
+        width={720} height={80} slots={120} />
       <p class="muted">
-        Requests of this page for the version of the cluster, every {interval / 1000} s while the page is visible: median {median},
-        95 of 100 below {high}, {failed} of {samples.length} failed.
+        Requests of this page for the version of the cluster, every {interval / 1000} s while the page is visible:
+        median {median}, 95 of 100 below {high}, {failed} of {samples.length} failed.
       </p>
     </>
   );

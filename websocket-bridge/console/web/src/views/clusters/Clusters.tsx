@@ -29,11 +29,12 @@ export default function ClustersView({ query }: ViewProps) {
     <>
       <h1>Clusters</h1>
       <div class="toolbar">
-        <input ref={search} type="search" placeholder="Search (/)" aria-label="Search clusters by name, version or label"
-          value={text} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
+        <input ref={search} type="search" placeholder="Search (/)"
+          aria-label="Search clusters by name, version or label" value={text} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
         <label>
           <input type="checkbox" checked={isProblems}
-            onChange={(event) => setQuery({ health: event.currentTarget.checked ? 'problems' : undefined })} /> Only problems
+            onChange={(event) => setQuery({ health: event.currentTarget.checked ? 'problems' : undefined })}
+          /> Only problems
         </label>
         <span class="muted" role="status">{clusters ? summary(clusters, isLive) : 'Loading…'}</span>
         <span class="spacer" />
@@ -56,7 +57,8 @@ function matches(cluster: Cluster, text: string): boolean {
 
 function summary(clusters: Cluster[], isLive: boolean): string {
   const problems = clusters.filter((c) => healthOf(c) !== 'ready').length;
-  return `${clusters.length} clusters, ${problems === 0 ? 'all ready' : `${problems} not ready`}${isLive ? ', live' : ''}`;
+  const health = problems === 0 ? 'all ready' : `${problems} not ready`;
+  return `${clusters.length} clusters, ${health}${isLive ? ', live' : ''}`;
 }
 
 function Table({ clusters }: { clusters: Cluster[] }) {

@@ -1,5 +1,5 @@
-// Latency of requests from this page to each cluster: its version, every few seconds. Samples are kept while the page is
-// open.
+// Latency of requests from this page to each cluster: its version, every few seconds. Samples are kept while the page
+// is open.
 import { signal, type Signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { request } from '../../api/client.ts';

@@ -4,7 +4,14 @@ import type { Condition, KubeObject } from '../../api/types.ts';
 export const clustersPath = '/apis/cluster.karmada.io/v1alpha1/clusters';
 
 export interface Cluster extends KubeObject {
-  spec?: { syncMode?: 'Push' | 'Pull'; apiEndpoint?: string; identity?: string; provider?: string; region?: string; zone?: string };
+  spec?: {
+    syncMode?: 'Push' | 'Pull';
+    apiEndpoint?: string;
+    identity?: string;
+    provider?: string;
+    region?: string;
+    zone?: string;
+  };
   status?: { kubernetesVersion?: string; conditions?: Condition[]; probe?: { time: string; latency?: string } };
 }
 
@@ -32,12 +39,11 @@ export function isPrivate(cluster: Cluster): boolean {
 // todo returns what an administrator can do about the reason of a condition Ready that is not True.
 export function todo(cluster: Cluster): string {
   const reason = conditionOf(cluster, 'Ready')?.reason;
-  const name = cluster.metadata.name;
   switch (reason) {
     case 'credential_refused':
-      return `The stored credential is not valid any more. Register the cluster again: clusterpass cluster add ${name} --replace`;
+      return 'The stored credential is not valid any more. Register the cluster again.';
     case 'misconfigured':
-      return 'The object or its secret is unusable. Compare the message with the Cluster, and register the cluster again.';
+      return 'The Cluster or its secret is unusable, as the message explains. Register the cluster again.';
     case 'cannot_impersonate':
       return 'Give the account of the gateway the right to impersonate in this cluster.';
     case 'bad_redirect':

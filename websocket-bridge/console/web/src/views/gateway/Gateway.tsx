@@ -66,7 +66,9 @@ export default function GatewayView(_props: ViewProps) {
       <h1>Gateway</h1>
       <div class="toolbar">
         <span class="muted" role="status">
-          {replica === undefined ? 'Loading…' : `one replica, which started ${new Date(1000 * Number(replica)).toLocaleString()}`}
+          {replica === undefined
+            ? 'Loading…'
+            : `one replica, which started ${new Date(1000 * Number(replica)).toLocaleString()}`}
         </span>
         <span class="spacer" />
         <AsKubectl command={kubectl('clusterpass', 'get', '--raw', path)} />
@@ -83,7 +85,8 @@ function Failure({ error }: { error: unknown }) {
       <>
         <Notice error={error} />
         <p>
-          Metrics need the verb <code>get</code> on the non-resource URL <code>/metrics</code>, in a ClusterRole of the gateway.
+          Metrics need the verb <code>get</code> on the non-resource URL <code>/metrics</code>, in a ClusterRole of the
+          gateway.
         </p>
       </>
     );
@@ -102,15 +105,18 @@ function Report({ samples }: { samples: Sample[] }) {
         <Tile title="Calls now" values={samples.map((s) => sum(s.metrics, 'clusterpass_calls_open'))} />
         <Tile title="Streams now" values={samples.map((s) => sum(s.metrics, 'clusterpass_streams_open'))} />
         <Tile title="Agents now" values={samples.map((s) => sum(s.metrics, 'clusterpass_agents'))} />
-        <Tile title="Tunnel connections now" values={samples.map((s) => sum(s.metrics, 'clusterpass_tunnel_streams'))} />
+        <Tile title="Tunnel connections now"
+          values={samples.map((s) => sum(s.metrics, 'clusterpass_tunnel_streams'))} />
       </div>
       <h2>Latency of calls</h2>
       <Latency now={now} before={first} />
       <div class="columns">
-        <Sums title="Errors by reason, since the start" metrics={now} name="clusterpass_call_failures_total" label="reason" />
+        <Sums title="Errors by reason, since the start" metrics={now}
+          name="clusterpass_call_failures_total" label="reason" />
         <Sums title="Open streams by kind" metrics={now} name="clusterpass_streams_open" label="kind" />
         <Sums title="Failed streams by reason" metrics={now} name="clusterpass_stream_failures_total" label="reason" />
-        <Sums title="Tunnel connections by result" metrics={now} name="clusterpass_tunnel_connects_total" label="result" />
+        <Sums title="Tunnel connections by result" metrics={now}
+          name="clusterpass_tunnel_connects_total" label="result" />
       </div>
     </>
   );

@@ -61,7 +61,9 @@ export function quantile(
     .filter((s) => s.labels['target'] === target)
     .map((s) => [s.labels['le'] === '+Inf' ? Infinity : Number(s.labels['le']), s.value]));
   const old = buckets(before);
-  const list = [...buckets(now)].map(([le, value]) => [le, value - (old.get(le) ?? 0)] as const).sort(([a], [b]) => a - b);
+  const list = [...buckets(now)]
+    .map(([le, value]) => [le, value - (old.get(le) ?? 0)] as const)
+    .sort(([a], [b]) => a - b);
   const total = list[list.length - 1]?.[1] ?? 0;
   if (total <= 0) {
     return undefined;

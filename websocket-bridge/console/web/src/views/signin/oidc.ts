@@ -34,7 +34,9 @@ export async function begin(config: OIDC): Promise<void> {
     throw new Error(`the issuer ${config.issuer} has no authorization endpoint`);
   }
   const pending: Pending = {
-    state: oauth.generateRandomState(), nonce: oauth.generateRandomNonce(), verifier: oauth.generateRandomCodeVerifier(),
+    state: oauth.generateRandomState(),
+    nonce: oauth.generateRandomNonce(),
+    verifier: oauth.generateRandomCodeVerifier(),
     path: location.pathname + location.search,
   };
   sessionStorage.setItem(key, JSON.stringify(pending));
