@@ -33,19 +33,22 @@ PORTABLE := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-b
 # The other packages whose tests need no cluster.
 LOCAL    := ./test/leak ./test/clients/terminal ./test/conformance ./test/cluster/build ./test/cluster/pki ./test/kubelet/crilog ./test/kubelet/expansion ./test/kubelet/shim
 # Packages that the slow suites run, and make test does not.
-SLOW := /test/(browser|clients|kubernetes)$$
+SLOW := /test/(browser|browser/console|clients|kubernetes)$$
 # The packages that last longest come first. At the end they would run alone, and leave cores idle.
 LONG  := e2e/streams e2e/fleet e2e/gateway e2e/access e2e/private e2e/api hub access cluster fleetcheck kubelet
 TESTS = $$(go list ./infra/aws $(LONG:%=./test/%) ./websocket-bridge/... ./shared/fleet/... ./... | grep -vE '$(SLOW)')
 
 # A long step prints its name, the elapsed time and, if it fails, what it needs.
 STEP     := scripts/step
+CONSOLE  := websocket-bridge/console/dist/index.html
+# Builds of programs that others run contain the console if Node can build it. A release always contains it.
+WITH_CONSOLE := $(if $(and $(shell command -v node),$(shell command -v npm)),$(CONSOLE))
 NEEDS_GO := "Go 1.26.4 or later, git, and the Go module proxy or a full module cache"
 NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Python 3; the output above names the failed test"
 
 .DEFAULT_GOAL := help
 .PHONY: help demo picture up build-demo build-up install check lint vet rules vulncheck licenses test test-e2e test-all test-clients test-browser test-kubernetes test-conformance test-scale moto soak diagram fuzz bench \
-  needs-test-clients needs-test-browser needs-test-kubernetes needs-test-conformance needs-soak needs-fuzz needs-test-release \
+  needs-test-clients needs-test-browser needs-console console needs-test-kubernetes needs-test-conformance needs-soak needs-fuzz needs-test-release \
   build build-arch build-local clusters image images release release-tools release-snapshot test-release push-images deploy localstack aws-rules deploy-check clean
 
 help: ## List the targets
@@ -124,7 +127,7 @@ needs-test-browser:
 	  { echo "make test-browser: no Node with npm; install Node 20 or later, with npm" >&2; exit 1; }
 	@[ -n "$(CHROMIUM)" ] || { echo "make test-browser: no Chromium; install it, or set CHROMIUM to its path" >&2; exit 1; }
 
-needs-test-release:
+needs-test-release: needs-console
 	@command -v dpkg-deb >/dev/null || { echo "make test-release: no dpkg-deb; install dpkg" >&2; exit 1; }
 
 needs-test-conformance needs-test-kubernetes needs-soak needs-fuzz:
@@ -136,10 +139,20 @@ test-clients: needs-test-clients build-local moto clusters ## Slow suite: kubect
 	@$(STEP) "run the client programs" "Node 20.10 or later with npm, and what make test needs" \
 	  $(GOTEST) -count=1 -timeout 25m ./test/clients
 
-test-browser: needs-test-browser clusters ## Slow suite: attacks by pages, a user interface, and the player of recordings, in Chromium (the first run builds Kubernetes)
-	@cd test/browser && ../../$(STEP) "install the driver of the browser, and a player" "npm and its registry" npm ci --silent --no-audit --no-fund
-	@CHROMIUM=$(CHROMIUM) $(STEP) "run the tests in a browser" "Node 20 or later, Chromium, and what make test needs" \
-	  $(GOTEST) -count=1 -timeout 15m ./test/browser
+console: needs-console $(CONSOLE) ## Build the web page that a gateway which is compiled afterwards serves at /console/
+
+$(CONSOLE): $(shell find websocket-bridge/console/web -name node_modules -prune -o -type f -print)
+	@cd websocket-bridge/console/web && $(CURDIR)/$(STEP) "install the packages of the console" "npm and its registry" npm ci --silent --no-audit --no-fund
+	@cd websocket-bridge/console/web && $(CURDIR)/$(STEP) "build the console" "Node 20 or later with npm" npm run --silent build
+
+needs-console:
+	@command -v node >/dev/null && command -v npm >/dev/null || \
+	  { echo "make console: no Node with npm; install Node 20 or later, with npm" >&2; exit 1; }
+
+test-browser: needs-test-browser console build-local clusters ## Slow suite: the console, attacks by pages, a user interface, and the player of recordings, in Chromium (the first run builds Kubernetes)
+	@cd test/browser && ../../$(STEP) "install the driver of the browser, a player and axe-core" "npm and its registry" npm ci --silent --no-audit --no-fund
+	@CHROMIUM=$(CHROMIUM) SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(STEP) "run the tests in a browser" "Node 20 or later, Chromium, and what make test needs" \
+	  $(GOTEST) -count=1 -timeout 25m ./test/browser/...
 
 test-kubernetes: clusters ## Slow suite: the Helm charts, installed into a real cluster, under restarts (the first run builds helm: 3 minutes)
 	@$(STEP) "build the programs of the images (the first run compiles for minutes)" $(NEEDS_GO) sh -ec '\
@@ -180,7 +193,7 @@ bench: build-local moto ## Measure the gateway compared with direct requests, an
 	@$(STEP) "measure the gateway and direct requests" $(NEEDS_GO) dist/local/bench --write docs/benchmarks.md
 	@$(STEP) "measure access decisions" $(NEEDS_GO) go test -run '^$$' -bench Allowed ./shared/access
 
-build: build-local ## Build the functions' zips (arm64, amd64), the bridge and the agent into dist/
+build: $(WITH_CONSOLE) build-local ## Build the functions' zips (arm64, amd64), the bridge and the agent into dist/
 	@for arch in $(ARCHES); do $(STEP) "build functions, bridge and agent for $$arch" $(NEEDS_GO) \
 	  $(MAKE) --no-print-directory build-arch ARCH=$$arch || exit 1; done
 	@ls -l dist/*/*.zip dist/*/websocket-bridge dist/*/clusterpass-agent
@@ -202,7 +215,7 @@ build-local: ## Build the programs for demo, up, test and bench, for this machin
 build-ProxyFunction build-FleetFunction build-ControlFunction build-RotateFunction: build-%Function: # for sam build
 	GOOS=linux GOARCH=$(ARCH) $(subst -s -w,-s -w $(STAMP),$(GOBUILD)) $(FNFLAGS) -o $(ARTIFACTS_DIR)/bootstrap ./functions/$(shell echo $* | tr A-Z a-z)/bootstrap
 
-images: licenses ## Build the images for ARCH, without Docker, as files for docker load or podman load: ARCH, TAG
+images: licenses $(WITH_CONSOLE) ## Build the images for ARCH, without Docker, as files for docker load or podman load: ARCH, TAG
 	@$(STEP) "build the programs of the images for $(ARCH)" $(NEEDS_GO) sh -ec 'export GOOS=linux GOARCH=$(ARCH); \
 	  $(GOBUILD) -o dist/$(ARCH)/clusterpass-local ./infra/local; $(GOBUILD) -o dist/$(ARCH)/clusterpass ./scripts/clusterpass; \
 	  $(GOBUILD) -o dist/$(ARCH)/websocket-bridge ./websocket-bridge; $(GOBUILD) -o dist/$(ARCH)/clusterpass-agent ./websocket-bridge/agent'
@@ -221,22 +234,22 @@ release-tools:
 	  go build -C infra/release/tools -o $(CURDIR)/dist/tools/ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod; \
 	  go tool -modfile=infra/release/tools/go.mod goreleaser --version >/dev/null'
 
-release-snapshot: licenses release-tools ## Build all files of a release into dist/release, without publishing them (an hour on two cores)
+release-snapshot: licenses console release-tools ## Build all files of a release into dist/release, without publishing them (an hour on two cores)
 	@INDEX_TOKEN= GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=https://github.com/clusterpass/clusterpass \
 	  $(STEP) "build the files of a release" $(NEEDS_GO) $(GORELEASER) --snapshot --skip=sign
 	@$(STEP) "check the files of the release" $(NEEDS_GO) env RELEASE_DIR=$(CURDIR)/dist/release go test -C infra/release -count=1 -timeout 30m ./snapshot
 
-test-release: needs-test-release licenses release-tools ## Slow suite: build and check the files of a release for linux/amd64 alone
+test-release: needs-test-release licenses console release-tools ## Slow suite: build and check the files of a release for linux/amd64 alone
 	@$(STEP) "build and check the files of a release for one system" $(NEEDS_GO) go test -C infra/release -count=1 -timeout 30m ./snapshot
 
-release: licenses release-tools # for the release workflow: publish the files of a tag
+release: licenses console release-tools # for the release workflow: publish the files of a tag
 	@$(STEP) "build and publish the files of a release" "a tag, and the credentials of the release workflow" $(GORELEASER)
 
 push-images: # for the release workflow: push the images of dist/release, with a password on standard input
 	@$(STEP) "push the images" "what make release has built, and a registry" \
 	  scripts/push-images $(CURDIR)/dist/release $(REGISTRY) $(REGISTRY_USER) $(TAG)
 
-image: licenses ## Build the bridge's image for ARCH, without Docker, and push it to ECR: REPOSITORY, TAG, ARCH=amd64,arm64
+image: licenses $(WITH_CONSOLE) ## Build the bridge's image for ARCH, without Docker, and push it to ECR: REPOSITORY, TAG, ARCH=amd64,arm64
 	@$(STEP) "build and push the bridge's image" "the credentials of an AWS account and its CLI; docs/guide/aws.md has the list" scripts/image $(REPOSITORY) "$(TAG)" $(ARCH)
 
 deploy: ## Deploy to AWS with SAM and the image of make image: REPOSITORY, TAG (none without a bridge), ARCH (docs/guide/aws.md)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/infra/local/server"
 	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/websocket-bridge/console"
 )
 
 // BrowserPage is a user with a web page. It authenticates only by a token in subprotocols of websockets.
@@ -32,6 +33,7 @@ func NewBrowserPage(t *testing.T) *BrowserPage {
 	i := NewIssuer(t, user)
 	h := StartGateway(t, t.TempDir(), server.Process, func(cfg *server.Config) {
 		cfg.Origins = gateway.Origins{ConsoleOrigin}
+		cfg.SignIn = console.SignIn{Issuer: console.Issuer(i.URL), ClientID: clientID, Scopes: []string{"openid"}}
 		if err := cfg.Authentication.Decode(i.authentication()); err != nil {
 			t.Fatal(err)
 		}
