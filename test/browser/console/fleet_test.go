@@ -121,8 +121,8 @@ func TestLargeTableScrolls(t *testing.T) {
 	s.end()
 }
 
-// TestHostileObjectIsText fails if a name or an annotation of a member's object runs a script. The script could act with
-// the rights of the user. It also fails if a command that the console shows runs a part of a name.
+// TestHostileObjectIsText fails if a name or an annotation of a member's object runs a script. The script could act
+// with the rights of the user. It also fails if a command that the console shows runs a part of a name.
 func TestHostileObjectIsText(t *testing.T) {
 	e2e.CreateRegistry(t, "console-hostile", "{}", `{apiVersion: rbac.authorization.k8s.io/v1, kind: "*"}`)
 	namespace := e2e.NewNamespace(t, "member1")
