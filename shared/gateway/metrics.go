@@ -22,7 +22,7 @@ const (
 type Completed struct {
 	Route    route.Kind
 	IsStream bool          // it stays open by its nature, so that its duration shows no latency
-	Reason   status.Reason // of the error that the gateway made; "" for none
+	Reason   status.Reason // the gateway's own error; "" for none
 	Duration time.Duration
 }
 

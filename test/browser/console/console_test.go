@@ -9,8 +9,8 @@ import (
 // maxFirstLoad is the number of compressed bytes that the browser may load before it shows the first view.
 const maxFirstLoad = 150_000
 
-// TestConsoleOpens fails if the console is not built into the gateway, if its policy blocks its own scripts, if a key
-// does not work, or if the first view needs too many bytes.
+// TestConsoleOpens fails if the console is not built into the gateway, or if its policy blocks its own scripts. It also
+// fails if a key does not work, or if the first view needs too many bytes.
 func TestConsoleOpens(t *testing.T) {
 	s := startAsOwner(t, "smoke.mjs")
 	line := s.Line("bytes ")

@@ -8,8 +8,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestSignInByPass fails if a pasted pass does not sign in, if the page stores its token, or if the page does not ask
-// again once the pass is revoked.
+// TestSignInByPass fails if a pasted pass does not sign in, or if the page stores its token. It also fails if the page
+// does not ask again once the pass is revoked.
 func TestSignInByPass(t *testing.T) {
 	name := e2e.UniqueName(t)
 	pass := e2e.CreatePass(t, name, "--user", "ann", "--group", "system:masters", "--cluster", "*", "--verb", "*")
