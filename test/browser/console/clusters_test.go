@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
@@ -93,16 +94,18 @@ func TestLostConnection(t *testing.T) {
 // TestGatewayShowsMetrics fails if the view of the gateway shows no calls, or if someone without the right sees them.
 func TestGatewayShowsMetrics(t *testing.T) {
 	client, root := e2e.Caller(t)
-	resp, err := client.Get(root + "/bridge/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK ||
-		!strings.Contains(string(body), `clusterpass_call_duration_seconds_bucket{target="gateway",le="1"}`) {
-		t.Errorf("%s %v %s", resp.Status, err, body)
-	}
+	waittest.Until(t, "the metrics count a request", func() bool {
+		resp, err := client.Get(root + "/bridge/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s %v %s", resp.Status, err, body)
+		}
+		return strings.Contains(string(body), `clusterpass_call_duration_seconds_bucket{target="gateway",le="1"}`)
+	})
 	e2e.Grant(t, "member1", "reader")
 	for kubeconfig, want := range map[string]string{
 		e2e.CertificateKubeconfig(t, "reader"): "403 ",

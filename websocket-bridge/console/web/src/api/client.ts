@@ -40,6 +40,8 @@ export interface RequestOptions extends Omit<RequestInit, 'signal'> {
   accept?: string | undefined;
   // onWarnings gets the warnings of the response, such as the clusters of the fleet that do not answer.
   onWarnings?: ((warnings: string[]) => void) | undefined;
+  // withoutSession sends no token of the session.
+  withoutSession?: boolean | undefined;
   // json is the body, as JSON. Its content type is application/json unless headers name another.
   json?: unknown;
 }
@@ -52,7 +54,7 @@ export function isAborted(error: unknown): boolean {
 // send returns a response with a code below 300. It throws StatusError, NetworkError or, if the caller aborts, an
 // AbortError.
 async function send(path: string, options: RequestOptions = {}): Promise<Response> {
-  const { params, json, accept, signal: aborted, headers, onWarnings, ...init } = options;
+  const { params, json, accept, signal: aborted, headers, onWarnings, withoutSession, ...init } = options;
   const all = new Headers(headers);
   all.set('Accept', accept ?? 'application/json');
   if (json !== undefined) {
@@ -62,7 +64,9 @@ async function send(path: string, options: RequestOptions = {}): Promise<Respons
       all.set('Content-Type', 'application/json');
     }
   }
-  await authorize(all);
+  if (!withoutSession && !all.has('Authorization')) {
+    await authorize(all);
+  }
   let response: Response;
   try {
     response = await fetch(withParams(path, params), {
@@ -88,10 +92,12 @@ async function send(path: string, options: RequestOptions = {}): Promise<Respons
 
 const reviewPath = '/apis/authentication.k8s.io/v1/selfsubjectreviews';
 
-// whoAmI returns the name of the caller. It throws a StatusError of code 401 if the gateway refuses the credential.
-export async function whoAmI(): Promise<string> {
+// whoAmI returns the name of the caller, by the session unless options name another credential. It throws a StatusError
+// of code 401 if the gateway refuses the credential.
+export async function whoAmI(options: Pick<RequestOptions, 'headers' | 'withoutSession'> = {}): Promise<string> {
   const review = await request<{ status: { userInfo: { username: string } } }>(reviewPath, {
     json: { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' },
+    ...options,
   });
   return review.status.userInfo.username;
 }

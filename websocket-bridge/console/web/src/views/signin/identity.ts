@@ -4,23 +4,16 @@ import { isExpired, session, type Token } from '../../api/session.ts';
 
 // signInByCertificate throws a StatusError of code 401 if the browser has no certificate of the gateway.
 export async function signInByCertificate(): Promise<void> {
-  const user = await whoAmI();
+  const user = await whoAmI({ withoutSession: true });
   isExpired.value = false;
   session.value = { method: 'certificate', user };
 }
 
 // signInByToken throws a StatusError of code 401 if the gateway does not accept the token.
 export async function signInByToken(token: Token): Promise<void> {
-  const before = session.value;
-  session.value = { method: 'token', user: '', ...token };
-  try {
-    const user = await whoAmI();
-    isExpired.value = false;
-    session.value = { method: 'token', user, ...token };
-  } catch (error) {
-    session.value = before;
-    throw error;
-  }
+  const user = await whoAmI({ headers: { Authorization: `Bearer ${token.token}` } });
+  isExpired.value = false;
+  session.value = { method: 'token', user, ...token };
 }
 
 // tokenOf returns the token in a pasted pass: the kubeconfig of the pass, or the token alone.
