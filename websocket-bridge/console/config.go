@@ -9,7 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/config"
 )
 
-// SignIn configures how users of the console sign in. Without an issuer, users sign in with a client certificate or a pass.
+// SignIn configures how users of the console sign in. Without an issuer, they use a client certificate or a pass.
 type SignIn struct {
 	Issuer        Issuer   `envconfig:"CLUSTERPASS_CONSOLE_ISSUER" desc:"URL of the OpenID Connect issuer at which users of the console sign in. CLUSTERPASS_AUTHENTICATION must accept its ID tokens. Default: the console offers client certificates and passes." example:"https://login.example.com"`
 	ClientID      string   `envconfig:"CLUSTERPASS_CONSOLE_CLIENT_ID" desc:"Client ID of the console at that issuer: a public client with PKCE. Its redirect URI is the gateway's URL with /console/." example:"clusterpass"`

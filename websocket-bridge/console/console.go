@@ -168,8 +168,8 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (c *console) serveUnbuilt(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", "no-store")
-	http.Error(w, "This program was built without the console. To build it, run `make console` with Node 20 or later, and "+
-		"build the program again. Released binaries and images contain the console.", http.StatusNotImplemented)
+	http.Error(w, "This program was built without the console. To build it, run `make console` with Node 20 or later, "+
+		"and build the program again. Released binaries and images contain the console.", http.StatusNotImplemented)
 }
 
 func (c *console) servePage(w http.ResponseWriter, r *http.Request) {

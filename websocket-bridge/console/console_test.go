@@ -32,7 +32,7 @@ func build(t *testing.T) fstest.MapFS {
 	t.Helper()
 	return fstest.MapFS{
 		"README":               {Data: []byte("about")},
-		"index.html":           {Data: []byte(`<script type="module" nonce="NONCE" src="/console/assets/main-A.js"></script>`)},
+		"index.html":           {Data: []byte(`<script nonce="NONCE" src="/console/assets/main-A.js"></script>`)},
 		"licenses.txt":         {Data: []byte("MIT")},
 		"assets/main-A.js.gz":  {Data: compress(t, script)},
 		"assets/main-A.css.gz": {Data: compress(t, "body{}")},
@@ -86,19 +86,19 @@ func TestPaths(t *testing.T) {
 		code                     int
 		contentType, cache, body string
 	}{
-		"page":               {"GET", "/console/", 200, "text/html; charset=utf-8", "no-store", "main-A.js"},
-		"view":               {"GET", "/console/objects/m/core/v1/pods/ns/a.b", 200, "text/html; charset=utf-8", "no-store", "main"},
-		"without slash":      {"GET", "/console", 308, "text/html; charset=utf-8", "", ""},
+		"page":               {"GET", "/console/", 200, html, "no-store", "main-A.js"},
+		"view":               {"GET", "/console/objects/m/core/v1/pods/ns/a.b", 200, html, "no-store", "main"},
+		"without slash":      {"GET", "/console", 308, html, "", ""},
 		"configuration":      {"GET", "/console/config.json", 200, "application/json", "no-store", "{}"},
-		"licenses":           {"GET", "/console/licenses.txt", 200, "text/plain; charset=utf-8", "no-store", "MIT"},
+		"licenses":           {"GET", "/console/licenses.txt", 200, text, "no-store", "MIT"},
 		"script":             {"GET", "/console/assets/main-A.js", 200, "text/javascript; charset=utf-8", immutable, script},
 		"style":              {"GET", "/console/assets/main-A.css", 200, "text/css; charset=utf-8", immutable, "body{}"},
-		"asset of an update": {"GET", "/console/assets/main-Z.js", 404, "text/plain; charset=utf-8", "no-store", "load the page"},
-		"compressed file":    {"GET", "/console/assets/main-A.js.gz", 404, "text/plain; charset=utf-8", "no-store", ""},
-		"folder":             {"GET", "/console/assets/", 404, "text/plain; charset=utf-8", "no-store", ""},
-		"HEAD of the page":   {"HEAD", "/console/", 200, "text/html; charset=utf-8", "no-store", ""},
+		"asset of an update": {"GET", "/console/assets/main-Z.js", 404, text, "no-store", "load the page"},
+		"compressed file":    {"GET", "/console/assets/main-A.js.gz", 404, text, "no-store", ""},
+		"folder":             {"GET", "/console/assets/", 404, text, "no-store", ""},
+		"HEAD of the page":   {"HEAD", "/console/", 200, html, "no-store", ""},
 		"HEAD of a script":   {"HEAD", "/console/assets/main-A.js", 200, "text/javascript; charset=utf-8", immutable, ""},
-		"write":              {"POST", "/console/", 405, "text/plain; charset=utf-8", "", "GET and HEAD"},
+		"write":              {"POST", "/console/", 405, text, "", "GET and HEAD"},
 		"similar name":       {"GET", "/consoles", 418, "", "", ""},
 		"API":                {"GET", "/clusters/console/api", 418, "", "", ""},
 		"escaped":            {"GET", "/%63onsole/", 418, "", "", ""},
@@ -122,7 +122,11 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-const immutable = "public, max-age=31536000, immutable"
+const (
+	immutable = "public, max-age=31536000, immutable"
+	html      = "text/html; charset=utf-8"
+	text      = "text/plain; charset=utf-8"
+)
 
 // TestPolicyAllowsOnlyOwnScripts: with 'self' or an inline script, a member's response could run as a script of the
 // page, with the rights of its visitor.
