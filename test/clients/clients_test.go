@@ -43,7 +43,7 @@ type place struct {
 	namespace, name string // suffixes that name the cluster
 }
 
-// suffix is the part of a DNS label that tells the names of places apart.
+// suffix returns a text for DNS labels that differs between places.
 func (p place) suffix() string { return strings.ReplaceAll(p.context, "@", "-by-name") }
 
 var (

@@ -52,8 +52,8 @@ func (h *Handler) Serve(w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
-	// Of the clusters that respond, the one that was registered first answers /version and wins in OpenAPI v2. In other
-	// documents it decides ties.
+	// The cluster with the least ID of those that respond answers /version, and wins in OpenAPI v2. In other documents it
+	// decides ties. The ID is the order of registration.
 	slices.SortFunc(allowed, func(a, b members.Entry) int { return cmp.Compare(a.ID, b.ID) })
 	switch {
 	case isDiscovery:
