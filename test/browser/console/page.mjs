@@ -41,9 +41,13 @@ async function checkAccessibility(page) {
   await page.emulateMedia({ colorScheme: 'light' });
 }
 
-// screenshot writes console-NAME.png into the folder SCREENSHOTS, if that is set.
+// screenshot writes console-NAME.png into the folder SCREENSHOTS, if that is set. Plots of the page have some values.
 async function screenshot(page, name) {
   if (SCREENSHOTS) {
+    await page.waitForFunction(() => [...document.querySelectorAll('.plot')].every((plot) => {
+      const points = plot.querySelector('.line').getAttribute('d').match(/[ML]/g) ?? [];
+      return points.length + plot.querySelectorAll('.gap').length > 9;
+    }));
     await page.screenshot({ path: join(SCREENSHOTS, `console-${name}.png`), animations: 'disabled' });
   }
 }

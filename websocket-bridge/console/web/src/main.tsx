@@ -49,12 +49,14 @@ async function start(): Promise<void> {
   }
 }
 
-// SignInDialog covers the view, which stays as it is. The dialog cannot be closed without a new credential.
+// SignInDialog covers the view, which stays as it is. The dialog cannot be closed without a new credential: a browser
+// closes it at a second Escape, whatever the page wants, so it opens again.
 function SignInDialog() {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
+  const open = () => dialog.current?.showModal();
+  useEffect(open, []);
   return (
-    <dialog ref={dialog} class="sign-in" aria-label="Sign in again" onCancel={(event) => event.preventDefault()}>
+    <dialog ref={dialog} class="sign-in" aria-label="Sign in again" onClose={open}>
       <p role="status">The session has ended. Sign in again to continue.</p>
       <SignIn oidc={config.value?.oidc} />
     </dialog>

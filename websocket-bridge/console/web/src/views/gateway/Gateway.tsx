@@ -152,9 +152,12 @@ function Latency({ now, before }: { now: Metrics; before: Metrics | undefined })
     <table>
       <thead>
         <tr>
-          <th scope="col">Target</th>
-          {['median', '95 %', '99 %'].map((p) => <th scope="col" key={p}>{p}, while this page is open</th>)}
-          {['median', '99 %'].map((p) => <th scope="col" key={p}>{p}, since the start</th>)}
+          <th scope="col" rowSpan={2}>Target</th>
+          <th scope="colgroup" colSpan={3}>While this page is open</th>
+          <th scope="colgroup" colSpan={2}>Since the start</th>
+        </tr>
+        <tr>
+          {['median', '95 %', '99 %', 'median', '99 %'].map((p, i) => <th scope="col" key={i}>{p}</th>)}
         </tr>
       </thead>
       <tbody>
