@@ -197,8 +197,8 @@ func (p *Parts) NewGateway(ctx context.Context, o Options) (*gateway.Gateway, er
 	cfg := gateway.Config{
 		Identity: chain, Passes: p.Verifier, Access: p.Access, Members: o.Members, API: o.API, Streams: o.Streams,
 		Recordings: recordings, Admission: o.Admission, Function: o.Function, Source: o.Source, Origins: p.Env.Origins,
-		Recheck: o.Recheck, DiscoveryTimeout: o.DiscoveryTimeout, Observe: o.Observe, Log: p.Log, UnidentifiedRate: p.Env.UnidentifiedRate,
-		Audit: auditLog, MetricsNamespace: p.Env.CloudWatch,
+		Recheck: o.Recheck, DiscoveryTimeout: o.DiscoveryTimeout, Observe: o.Observe,
+		Log: p.Log, UnidentifiedRate: p.Env.UnidentifiedRate, Audit: auditLog, MetricsNamespace: p.Env.CloudWatch,
 		Caches: []func() map[string]cache.Stats{o.Members.Stats, p.Verifier.Stats, recordings.Stats},
 	}
 	if oidc := p.Env.Authentication.oidc; oidc != nil {

@@ -56,14 +56,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	names := os.Args[1:]
-	if len(names) == 2 && names[0] == upstreamCommand {
-		exit(serveUpstream(ctx, names[1]))
-	}
-	if len(names) == 3 && names[0] == reverseProxyCommand {
-		exit(serveReverseProxy(ctx, names[1], names[2]))
-	}
-	if len(names) == 1 && names[0] == plainCommand {
-		exit(servePlainWatches(ctx))
+	if command := commandOf(names); command != nil {
+		exit(command(ctx))
 	}
 	flags := flag.NewFlagSet("bench", flag.ExitOnError)
 	flags.Usage = func() { _, _ = fmt.Fprint(flags.Output(), usage) }
@@ -79,7 +73,6 @@ func main() {
 		return err
 	})
 	page := flags.String("write", "", "")
-	checks := flags.Bool("check-scale", false, "")
 	_ = flags.Parse(names) // ends the program after an error
 	if *hammerRate < 0 || *hammerRate > 10_000 {
 		exit(fmt.Errorf("--hammer-rate %d: want 0 to 10000", *hammerRate))
@@ -93,10 +86,6 @@ func main() {
 	switch {
 	case *kubeconfig != "" && flags.NArg() > 0, *kubeconfig == "" && len(peers) > 0:
 		err = errors.New("--peer needs --cluster, and --cluster takes no PART")
-	case *checks && (flags.NArg() > 0 || *kubeconfig != "" || *page != ""):
-		err = errors.New("--check-scale takes no other argument")
-	case *checks:
-		exit(checkScale(ctx, out))
 	case *kubeconfig != "":
 		err = callsOfPeers(ctx, out, *kubeconfig, peers)
 	default:
@@ -109,6 +98,21 @@ func main() {
 		err = out.writePage(*page, tables.String(), flags.Args())
 	}
 	exit(err)
+}
+
+// commandOf returns the command if the arguments are for one that does not measure, or nil.
+func commandOf(names []string) func(context.Context) error {
+	switch {
+	case len(names) == 2 && names[0] == upstreamCommand:
+		return func(ctx context.Context) error { return serveUpstream(ctx, names[1]) }
+	case len(names) == 3 && names[0] == reverseProxyCommand:
+		return func(ctx context.Context) error { return serveReverseProxy(ctx, names[1], names[2]) }
+	case len(names) == 1 && names[0] == plainCommand:
+		return servePlainWatches
+	case len(names) == 1 && names[0] == "--check-scale":
+		return func(ctx context.Context) error { return checkScale(ctx, &report{Writer: os.Stdout}) }
+	}
+	return nil
 }
 
 func exit(err error) {

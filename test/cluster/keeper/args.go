@@ -15,8 +15,8 @@ const (
 	etcdURL    = "unix://" + etcdSocket
 )
 
-// garbageCollection makes components collect half as often as by default. A start then needs a tenth less CPU time and a
-// tenth more memory.
+// garbageCollection makes components collect half as often as by default. A start then needs a tenth less CPU time and
+// a tenth more memory.
 const garbageCollection = "GOGC=200"
 
 func etcdArgs(f *files) []string {
