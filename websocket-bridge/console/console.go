@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -32,8 +33,12 @@ const Path = "/console/"
 //go:embed all:dist
 var dist embed.FS
 
-// writeTimeout is the time to write a response, which a client may delay by not reading it.
-const writeTimeout = time.Minute
+const (
+	// writeTimeout is the time to write a response, which a client may delay by not reading it.
+	writeTimeout = time.Minute
+	// readTimeout is the time to read a request's body, which net/http discards after the response.
+	readTimeout = time.Second
+)
 
 // console serves the files of a build. It is safe for concurrent use.
 type console struct {
@@ -48,6 +53,8 @@ type console struct {
 type asset struct {
 	contentType string
 	compressed  []byte // gzip
+	// content decompresses once. So responses that clients read slowly share its memory.
+	content func() ([]byte, error)
 }
 
 const nonce = "NONCE"
@@ -100,7 +107,10 @@ func open(files fs.FS, cfg SignIn) (*console, error) {
 			return nil, err
 		}
 		name = strings.TrimSuffix(name, ".gz")
-		c.assets[Path+name] = &asset{contentType: contentType(name), compressed: compressed}
+		c.assets[Path+name] = &asset{
+			contentType: contentType(name), compressed: compressed,
+			content: sync.OnceValues(func() ([]byte, error) { return decompress(compressed) }),
+		}
 	}
 	return c, nil
 }
@@ -136,8 +146,13 @@ func policy(cfg SignIn) string {
 
 // ServeHTTP implements http.Handler for the paths of the console.
 func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 	h := w.Header()
+	if r.ContentLength != 0 {
+		_ = rc.SetReadDeadline(time.Now().Add(readTimeout))
+		h.Set("Connection", "close") // the rest of the body may never come
+	}
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -194,7 +209,7 @@ func (c *console) serveAsset(w http.ResponseWriter, r *http.Request, a *asset) {
 		write(w, r, http.StatusOK, a.contentType, a.compressed)
 		return
 	}
-	content, err := decompress(a.compressed)
+	content, err := a.content()
 	if err != nil {
 		http.Error(w, "the asset cannot be read; build the program again", http.StatusInternalServerError)
 		return

@@ -5,12 +5,16 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 const script = `import("/console/assets/view-B.js")`
@@ -249,5 +253,29 @@ func TestConfiguration(t *testing.T) {
 	var got pageConfig
 	if err := json.Unmarshal([]byte(body), &got); err != nil || got.OIDC == nil || got.OIDC.ClientID != "c" {
 		t.Errorf("%s: %v", body, err)
+	}
+}
+
+// TestBodyThatNeverComesHoldsNoConnection: a caller without a credential must not be able to keep connections open.
+func TestBodyThatNeverComesHoldsNoConnection(t *testing.T) {
+	s := start(t, build(t), SignIn{})
+	for _, request := range []string{
+		"GET /console/ HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n",
+		"GET /console/config.json HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"POST /console/ HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n",
+	} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(waittest.Patience))
+		if _, err := io.WriteString(conn, request); err != nil {
+			t.Fatal(err)
+		}
+		response, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(response), "HTTP/1.1 ") {
+			t.Errorf("%q: %q, %v", request, response, err)
+		}
+		_ = conn.Close()
 	}
 }
