@@ -7,7 +7,15 @@ export const clusterAnnotation = 'resource.karmada.io/cached-from-cluster';
 export type Base = '' | '/fleet' | `/clusters/${string}`;
 
 export function clusterBase(name: string): Base {
-  return `/clusters/${encodeURIComponent(name)}`;
+  return `/clusters/${segment(name)}`;
+}
+
+// segment encodes a part of a path. A browser would resolve . and .. before the gateway could refuse them.
+function segment(text: string): string {
+  if (text === '' || text === '.' || text === '..') {
+    throw new Error(`"${text}" is no name in a path`);
+  }
+  return encodeURIComponent(text);
 }
 
 export interface ResourcePath {
@@ -22,19 +30,19 @@ export interface ResourcePath {
 
 // groupPath returns the path of a group and version, such as /fleet/apis/apps/v1.
 export function groupPath({ base, group, version }: Pick<ResourcePath, 'base' | 'group' | 'version'>): string {
-  const encoded = encodeURIComponent(version);
-  return group === '' ? `${base}/api/${encoded}` : `${base}/apis/${encodeURIComponent(group)}/${encoded}`;
+  const encoded = segment(version);
+  return group === '' ? `${base}/api/${encoded}` : `${base}/apis/${segment(group)}/${encoded}`;
 }
 
 // resourcePath returns the path of a list, an object or a subresource.
 export function resourcePath(p: ResourcePath): string {
   const segments = [groupPath(p)];
   if (p.namespace) {
-    segments.push('namespaces', encodeURIComponent(p.namespace));
+    segments.push('namespaces', segment(p.namespace));
   }
-  segments.push(encodeURIComponent(p.resource));
+  segments.push(segment(p.resource));
   if (p.name !== undefined) {
-    segments.push(encodeURIComponent(p.name));
+    segments.push(segment(p.name));
   }
   if (p.subresource !== undefined) {
     segments.push(p.subresource);

@@ -1,15 +1,32 @@
 // AsKubectl shows the command that prints what a view shows.
 import { useState } from 'preact/hooks';
 
-// quote quotes an argument for a POSIX shell.
+// Characters that a terminal acts on when a user pastes them, or that change the order in which text is shown.
+const unsafe = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+
+// quote quotes an argument for a shell. Unsafe characters become escapes, which bash and zsh understand.
 export function quote(argument: string): string {
+  if (argument.search(unsafe) >= 0) {
+    const escaped = argument.replaceAll('\\', '\\\\').replaceAll("'", "\\'");
+    return `$'${escaped.replace(unsafe, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`)}'`;
+  }
   return /^[A-Za-z0-9_.,:=@%+/-]+$/.test(argument) ? argument : `'${argument.replaceAll("'", `'\\''`)}'`;
 }
 
-// kubectl returns a command line. context is the name of a member cluster, fleet, or undefined for the gateway.
+// The options that the views use. Any other word that begins with a hyphen is a name or a value.
+const options = new RegExp('^(-[Aclnop]|-it|--(all-containers|field-selector|follow|for|image|max-log-requests|prefix|' +
+  'previous|raw|selector|sort-by|tail|target|timestamps|type|verbs|watch)(=.*)?)$', 's');
+
+// kubectl returns a command line. context is the name of a member cluster, fleet, or undefined for the gateway. It
+// returns a comment if kubectl would read a name as an option: such as --server, which gets the caller's token.
 export function kubectl(context: string | undefined, ...args: (string | undefined | false)[]): string {
-  const words = args.filter((a): a is string => typeof a === 'string' && a !== '').map(quote);
-  return ['kubectl', ...(context ? ['--context', quote(context)] : []), ...words].join(' ');
+  const words = args.filter((a): a is string => typeof a === 'string' && a !== '');
+  const end = words.indexOf('--');
+  const own = end < 0 ? words : words.slice(0, end);
+  if (context?.startsWith('-') || own.some((word) => word.startsWith('-') && !options.test(word))) {
+    return '# There is no command: kubectl would read a name here as an option.';
+  }
+  return ['kubectl', ...(context ? ['--context', quote(context)] : []), ...words.map(quote)].join(' ');
 }
 
 export function AsKubectl(props: { command: string }) {

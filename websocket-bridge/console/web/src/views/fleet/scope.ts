@@ -1,7 +1,7 @@
 // The clusters whose objects a view shows: all of the fleet, some of the fleet, or one cluster.
 import { clusterBase, type Base } from '../../api/paths.ts';
 import type { Resource } from '../../api/discovery.ts';
-import { kubectl } from '../../ui/AsKubectl.tsx';
+import { kubectl, quote } from '../../ui/AsKubectl.tsx';
 
 export interface Scope {
   base: Base;
@@ -66,9 +66,5 @@ export function listCommand(scope: Scope, shown: Shown): string {
     ...(shown.isWide ? ['-o', 'wide'] : []),
   );
   const words = (shown.text ?? '').split(/\s+/).filter((word) => word !== '');
-  return command + words.map((word) => ` | grep -iF -e ${quoteWord(word)}`).join('');
-}
-
-function quoteWord(word: string): string {
-  return `'${word.replaceAll("'", `'\\''`)}'`;
+  return command + words.map((word) => ` | grep -iF -e ${quote(word)}`).join('');
 }

@@ -32,8 +32,9 @@ function readSettings(query: URLSearchParams): Settings {
 
 // commandOf returns the command that plays the same recording from the gateway's store.
 function commandOf(id: string, s: Settings): string {
-  return ['clusterpass recording play', quote(id), s.speed !== 1 && `--speed ${s.speed}`,
-    s.pause !== undefined && `--max-pause ${s.pause}s`, s.at > 0 && `--from ${s.at}s`].filter((part) => part).join(' ');
+  return ['clusterpass recording play', s.speed !== 1 && `--speed ${s.speed}`,
+    s.pause !== undefined && `--max-pause ${s.pause}s`, s.at > 0 && `--from ${s.at}s`, '--', quote(id),
+  ].filter((part) => part).join(' ');
 }
 
 export default function RecordingView({ query }: ViewProps) {
