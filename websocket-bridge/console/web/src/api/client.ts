@@ -42,6 +42,7 @@ export interface RequestOptions extends Omit<RequestInit, 'signal'> {
   onWarnings?: ((warnings: string[]) => void) | undefined;
   // withoutSession sends no token of the session.
   withoutSession?: boolean | undefined;
+  most?: number | undefined; // the maximum size of the response's body in bytes
   // json is the body, as JSON. Its content type is application/json unless headers name another.
   json?: unknown;
 }
@@ -126,8 +127,40 @@ function warningsOf(header: string): string[] {
   return [...new Set(texts)].slice(0, mostWarnings);
 }
 
+// The maximum sizes of bodies in bytes. A member may send a body that does not end.
+const mostOfError = 64 << 10;
+const mostOfBody = 128 << 20;
+
+// bodyOf returns the body as text, or the first most bytes of it.
+async function bodyOf(response: Response, most: number): Promise<{ text: string; isCut: boolean }> {
+  const reader = response.body?.getReader();
+  const decoder = new TextDecoder();
+  let text = '';
+  for (let bytes = 0; reader;) {
+    const { done, value } = await reader.read();
+    if (done) {
+      break;
+    }
+    bytes += value.length;
+    text += decoder.decode(value, { stream: true });
+    if (bytes >= most) {
+      reader.cancel().catch(() => undefined);
+      return { text, isCut: true };
+    }
+  }
+  return { text: text + decoder.decode(), isCut: false };
+}
+
+async function wholeBody(response: Response, most = mostOfBody): Promise<string> {
+  const { text, isCut } = await bodyOf(response, most);
+  if (isCut) {
+    throw new Error(`the response has more than ${most} bytes; use kubectl`);
+  }
+  return text;
+}
+
 async function failure(response: Response): Promise<StatusError> {
-  const text = (await response.text().catch(() => '')).slice(0, 64_000);
+  const { text } = await bodyOf(response, mostOfError).catch(() => ({ text: '' }));
   try {
     const status = JSON.parse(text) as Status;
     if (status.kind === 'Status') {
@@ -151,12 +184,12 @@ function limited(aborted?: AbortSignal): AbortSignal {
 // request returns the JSON of a response. It ends after a minute.
 export async function request<T>(path: string, options: RequestOptions = {}): Promise<T> {
   const response = await send(path, { ...options, signal: limited(options.signal) });
-  return (await response.json()) as T;
+  return JSON.parse(await wholeBody(response, options.most)) as T;
 }
 
 // text returns the body of a response. It ends after a minute.
 export async function text(path: string, options: RequestOptions = {}): Promise<string> {
-  return (await send(path, { accept: '*/*', ...options, signal: limited(options.signal) })).text();
+  return wholeBody(await send(path, { accept: '*/*', ...options, signal: limited(options.signal) }), options.most);
 }
 
 // table returns a list or an object with the columns of the server.

@@ -32,7 +32,7 @@ async function measure(cluster: string, signal: AbortSignal): Promise<void> {
   let ms: number | undefined;
   try {
     await request(`${clusterBase(cluster)}/version`, {
-      signal: AbortSignal.any([signal, AbortSignal.timeout(timeout)]),
+      signal: AbortSignal.any([signal, AbortSignal.timeout(timeout)]), most: 64 << 10,
     });
     ms = performance.now() - began;
   } catch {

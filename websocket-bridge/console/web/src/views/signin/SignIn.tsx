@@ -28,7 +28,7 @@ export function SignIn({ oidc, error: before }: SignInProps) {
   const usePass = () => attempt(async () => {
     const token = tokenOf(pasted);
     if (!token) {
-      throw new Error('the text has no token; paste the kubeconfig of a pass, or its token');
+      throw new Error('the text has no token, or several; paste the kubeconfig of a pass, or its token');
     }
     await signInByToken({ token });
   });

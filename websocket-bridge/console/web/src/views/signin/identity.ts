@@ -16,9 +16,11 @@ export async function signInByToken(token: Token): Promise<void> {
   session.value = { method: 'token', user, ...token };
 }
 
-// tokenOf returns the token in a pasted pass: the kubeconfig of the pass, or the token alone.
+// tokenOf returns the token in a pasted pass: the kubeconfig of the pass, or the token alone. A kubeconfig with several
+// tokens has none, because another one is for another server.
 export function tokenOf(pasted: string): string | undefined {
   const trimmed = pasted.trim();
-  const [, inKubeconfig] = /^\s*(?:-\s+)?["']?token["']?:\s*["']?([A-Za-z0-9._~+/=-]+)/m.exec(trimmed) ?? [];
-  return inKubeconfig ?? (/^[A-Za-z0-9._~+/=-]+$/.test(trimmed) ? trimmed : undefined);
+  const found = trimmed.matchAll(/^\s*(?:-\s+)?["']?token["']?:\s*["']?([A-Za-z0-9._~+/=-]+)/gm);
+  const [inKubeconfig, ...others] = new Set([...found].map(([, token]) => token));
+  return others.length > 0 ? undefined : inKubeconfig ?? (/^[A-Za-z0-9._~+/=-]+$/.test(trimmed) ? trimmed : undefined);
 }
