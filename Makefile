@@ -141,7 +141,8 @@ test-clients: needs-test-clients build-local moto clusters ## Slow suite: kubect
 
 console: needs-console $(CONSOLE) ## Build the web page that a gateway which is compiled afterwards serves at /console/
 
-$(CONSOLE): $(shell find websocket-bridge/console/web -name node_modules -prune -o -type f -print)
+CONSOLE_WEB := websocket-bridge/console/web
+$(CONSOLE): $(wildcard $(foreach d,. src src/* src/*/*,$(CONSOLE_WEB)/$(d)/*.*))
 	@cd websocket-bridge/console/web && $(CURDIR)/$(STEP) "install the packages of the console" "npm and its registry" npm ci --silent --no-audit --no-fund
 	@cd websocket-bridge/console/web && $(CURDIR)/$(STEP) "build the console" "Node 20 or later with npm" npm run --silent build
 
