@@ -28,7 +28,7 @@ await run(async ({ page, open, checkAccessibility, screenshot }) => {
   }
   await page.getByRole('button', { name: 'Show as kubectl' }).click();
   const command = await page.locator('.as-kubectl code').textContent();
-  if (command !== `clusterpass recording play ${ID} --speed 4 --max-pause 0.5s`) {
+  if (command !== `clusterpass recording play --speed 4 --max-pause 0.5s -- ${ID}`) {
     throw new Error(`command: ${command}`);
   }
   if (requests.some((r) => !r.startsWith('GET ') && !r.includes('blob:'))) {
