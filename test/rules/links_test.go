@@ -90,6 +90,10 @@ func checkLink(files map[string]string, pages map[string]markdownPage, from, lin
 	if u.Path != "" {
 		target = path.Join(path.Dir(from), u.Path)
 	}
+	if isPicture(target) {
+		_, err := os.Stat(path.Join("../..", target))
+		return err
+	}
 	if _, ok := files[target]; !ok {
 		return fmt.Errorf("the link %s leads to no file", link)
 	}
@@ -98,6 +102,9 @@ func checkLink(files map[string]string, pages map[string]markdownPage, from, lin
 	}
 	return nil
 }
+
+// isPicture reports whether a file is a picture of the documentation.
+func isPicture(name string) bool { return path.Dir(name) == "docs/images" && path.Ext(name) == ".png" }
 
 // sourceFiles maps the path of each text file of the repository, from its root, to its content.
 func sourceFiles(t *testing.T) map[string]string {
