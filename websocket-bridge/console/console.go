@@ -23,6 +23,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/clusterpass/clusterpass/shared/encoding"
 )
 
 // Path is the prefix of all URLs of the console.
@@ -204,7 +206,7 @@ func (c *console) serveAsset(w http.ResponseWriter, r *http.Request, a *asset) {
 	}
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	h.Set("Vary", "Accept-Encoding")
-	if acceptsGzip(r.Header) {
+	if encoding.AcceptsGzip(r.Header) {
 		h.Set("Content-Encoding", "gzip")
 		write(w, r, http.StatusOK, a.contentType, a.compressed)
 		return
@@ -215,24 +217,6 @@ func (c *console) serveAsset(w http.ResponseWriter, r *http.Request, a *asset) {
 		return
 	}
 	write(w, r, http.StatusOK, a.contentType, content)
-}
-
-func acceptsGzip(h http.Header) bool {
-	for _, value := range h.Values("Accept-Encoding") {
-		for coding := range strings.SplitSeq(value, ",") {
-			name, weight, _ := strings.Cut(coding, ";")
-			if strings.EqualFold(strings.TrimSpace(name), "gzip") && !isZero(weight) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// isZero reports whether the weight of a coding, such as q=0.0, refuses it.
-func isZero(weight string) bool {
-	value, ok := strings.CutPrefix(strings.TrimSpace(weight), "q=")
-	return ok && strings.Trim(value, "0.") == ""
 }
 
 func decompress(compressed []byte) ([]byte, error) {

@@ -2,12 +2,11 @@ package list
 
 import (
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
 
+	"github.com/clusterpass/clusterpass/shared/encoding"
 	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
@@ -30,7 +29,7 @@ func compressed(w http.ResponseWriter, r *http.Request, serve func(http.Response
 		return serve(w)
 	}
 	w.Header().Add("Vary", "Accept-Encoding")
-	if !acceptsGzip(r.Header) {
+	if !encoding.AcceptsGzip(r.Header) {
 		return serve(w)
 	}
 	c := &compressor{ResponseWriter: w}
@@ -39,22 +38,6 @@ func compressed(w http.ResponseWriter, r *http.Request, serve func(http.Response
 		c.end()
 	}
 	return err
-}
-
-// acceptsGzip reports whether a client names gzip, with a quality other than 0.
-func acceptsGzip(h http.Header) bool {
-	for _, line := range h["Accept-Encoding"] {
-		for item := range strings.SplitSeq(line, ",") {
-			name, parameter, _ := strings.Cut(strings.ToLower(strings.ReplaceAll(item, " ", "")), ";")
-			if name != "gzip" {
-				continue
-			}
-			value, hasQuality := strings.CutPrefix(parameter, "q=")
-			quality, err := strconv.ParseFloat(value, 64)
-			return !hasQuality || err == nil && quality > 0
-		}
-	}
-	return false
 }
 
 // compressor compresses a response of minCompressed bytes and more. It is small, because the middleware of
