@@ -24,6 +24,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -91,7 +92,8 @@ type Gateway struct {
 	crossOrigin *http.CrossOriginProtection
 	discovery   *discovery
 	prefetched  atomic.Bool // see authorizedMember
-	reported    metricCounts
+	reportedMu  sync.Mutex
+	reported    metricCounts // guarded by reportedMu
 
 	unidentified *limits.Combiner[logEvent]
 }

@@ -3,7 +3,6 @@ package gateway
 import (
 	"log/slog"
 	"maps"
-	"sync"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/cache"
@@ -58,20 +57,18 @@ func (g *Gateway) staleReads() (n uint64) {
 	return n
 }
 
-// metricCounts contains the counts that a function has already reported.
-type metricCounts struct {
-	mu                   sync.Mutex
-	stale, lost, refused uint64
-}
+// metricCounts contains counts that a function reports.
+type metricCounts struct{ stale, lost, refused uint64 }
 
-// add returns the growth of each count since the last report.
-func (c *metricCounts) add(read func() (stale, lost, refused uint64)) (newStale, newLost, newRefused uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	stale, lost, refused := read() // with mu locked, so that no count is less than an earlier one
-	newStale, newLost, newRefused = stale-c.stale, lost-c.lost, refused-c.refused
-	c.stale, c.lost, c.refused = stale, lost, refused
-	return newStale, newLost, newRefused
+// newCounts returns the counts since its last call.
+func (g *Gateway) newCounts() metricCounts {
+	g.reportedMu.Lock() // before the counts are read, so that none is less than an earlier one
+	defer g.reportedMu.Unlock()
+	before, s := g.reported, g.AuditStats()
+	g.reported = metricCounts{g.staleReads(), s.Lost, s.Refused}
+	return metricCounts{
+		g.reported.stale - before.stale, g.reported.lost - before.lost, g.reported.refused - before.refused,
+	}
 }
 
 // metricAttrs returns attributes and the least level for the log of a function's call. All are counted since the last
@@ -79,10 +76,7 @@ func (c *metricCounts) add(read func() (stale, lost, refused uint64)) (newStale,
 // embedded metric format of CloudWatch:
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 func (g *Gateway) metricAttrs() (attrs []slog.Attr, least slog.Level) {
-	stale, lost, refused := g.reported.add(func() (stale, lost, refused uint64) {
-		s := g.AuditStats()
-		return g.staleReads(), s.Lost, s.Refused
-	})
+	counts := g.newCounts()
 	var metrics []any
 	least = slog.LevelDebug
 	for _, m := range []struct {
@@ -90,9 +84,9 @@ func (g *Gateway) metricAttrs() (attrs []slog.Attr, least slog.Level) {
 		count uint64
 		level slog.Level
 	}{
-		{StaleReadsMetric, stale, slog.LevelWarn},
-		{AuditLostMetric, lost, slog.LevelError},
-		{AuditRefusedMetric, refused, slog.LevelError},
+		{StaleReadsMetric, counts.stale, slog.LevelWarn},
+		{AuditLostMetric, counts.lost, slog.LevelError},
+		{AuditRefusedMetric, counts.refused, slog.LevelError},
 	} {
 		if m.count > 0 {
 			least = max(least, m.level)

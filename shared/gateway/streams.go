@@ -55,9 +55,8 @@ func (g *Gateway) serveWatch(
 const defaultRecheck = 2 * time.Second
 
 // recheck calls check at intervals, and ends the request's context when check fails. stop sets c.endReason to that
-// error.
-// Each stream has a timer instead of a goroutine, because thousands of streams may be idle. The first interval is
-// random: streams that began at once, such as after a restart, are not checked at once.
+// error. Each stream has a timer instead of a goroutine, because thousands of streams may be idle. The first interval
+// is random: streams that began at once, such as after a restart, are not checked at once.
 func (g *Gateway) recheck(r *http.Request, c *call, check func(context.Context) error) (_ *http.Request, stop func()) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	var (
