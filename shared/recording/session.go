@@ -234,7 +234,7 @@ func (s *Session) run() {
 		case b.closed:
 			writes.Wait() // an end is stored only after all other parts
 			if s.Err() == nil {
-				s.end(b)
+				store(s.ending(b))
 			}
 			return
 		case b.events != nil && !store(b):
@@ -281,17 +281,14 @@ func signatureText(keyID string, signature []byte) []byte {
 	return append([]byte(keyID+" "), base64.StdEncoding.EncodeToString(signature)...)
 }
 
-// end stores the remaining events with the event that ends the recording. All other parts must be stored.
-func (s *Session) end(b batch) {
+// ending returns the batch with the event that ends the recording.
+func (s *Session) ending(b batch) batch {
 	if b.events == nil {
 		b.events, b.first = s.recorder.buffer(), b.last
 	}
 	b.last = max(b.last, s.recorder.cfg.Now().Sub(s.started))
 	b.events = AppendEvent(b.events, b.last, typeEnd, fmt.Appendf(nil, "%d", s.number+1))
-	ctx, cancel := context.WithTimeout(s.ctx, StoreTimeout)
-	defer cancel()
-	number, part := s.part(b)
-	s.write(ctx, number, part)
+	return b
 }
 
 // write stores a part. It reuses the memory of part only after a success: after an error, the Store or its HTTP client
