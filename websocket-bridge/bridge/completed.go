@@ -38,9 +38,12 @@ func newCompleted(reg prometheus.Registerer) *completed {
 }
 
 func (c *completed) observe(r gateway.Completed) {
-	target := map[route.Kind]string{route.Cluster: "cluster", route.Fleet: "fleet"}[r.Route]
-	if target == "" {
-		target = "gateway"
+	target := "gateway"
+	switch r.Route {
+	case route.Cluster:
+		target = "cluster"
+	case route.Fleet:
+		target = "fleet"
 	}
 	if !r.IsStream {
 		c.duration.WithLabelValues(target).Observe(r.Duration.Seconds())
