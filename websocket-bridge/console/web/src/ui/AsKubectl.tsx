@@ -1,14 +1,15 @@
 // AsKubectl shows the command that prints what a view shows.
 import { useState } from 'preact/hooks';
+import { escapeOf, highControls, reversing } from './text.ts';
 
 // Characters that a terminal acts on when a user pastes them, or that change the order in which text is shown.
-const unsafe = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+const unsafe = new RegExp(`[\\u0000-\\u001f${highControls}${reversing}]`, 'g');
 
 // quote quotes an argument for a shell. Unsafe characters become escapes, which bash and zsh understand.
 export function quote(argument: string): string {
   if (argument.search(unsafe) >= 0) {
     const escaped = argument.replaceAll('\\', '\\\\').replaceAll("'", "\\'");
-    return `$'${escaped.replace(unsafe, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`)}'`;
+    return `$'${escaped.replace(unsafe, escapeOf)}'`;
   }
   return /^[A-Za-z0-9_.,:=@%+/-]+$/.test(argument) ? argument : `'${argument.replaceAll("'", `'\\''`)}'`;
 }

@@ -1,9 +1,10 @@
 // What a container prints, as text that cannot change how other text looks.
+import { escapeOf, highControls, reversing } from '../../ui/text.ts';
 
 // Sequences that set colours, titles and the like.
 const sequences = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]{0,4096}(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
 // Control characters but tab, and the characters that reverse the direction of text.
-const controls = /[\u0000-\u0008\u000a-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+const controls = new RegExp(`[\\u0000-\\u0008\\u000a-\\u001f${highControls}${reversing}]`, 'g');
 
 // printable removes sequences for terminals, and shows other control characters as symbols or as numbers.
 export function printable(text: string): string {
@@ -12,6 +13,6 @@ export function printable(text: string): string {
     if (code < 0x20) {
       return String.fromCharCode(0x2400 + code);
     }
-    return code === 0x7f ? '\u2421' : `\\u${code.toString(16).padStart(4, '0')}`;
+    return code === 0x7f ? '\u2421' : escapeOf(c);
   });
 }

@@ -1,7 +1,7 @@
 // Diff shows the lines that differ between two texts.
 import { structuredPatch } from 'diff';
+import { visible } from '../../ui/text.ts';
 import { useMemo } from 'preact/hooks';
-import { visible } from './yaml.ts';
 
 const context = 3;
 const longest = 1_000; // milliseconds of comparison

@@ -4,10 +4,10 @@ import { follow, isAborted } from '../../api/client.ts';
 import { resourcePath } from '../../api/paths.ts';
 import type { KubeObject, List } from '../../api/types.ts';
 import { Notice } from '../../ui/Notice.tsx';
+import { visible } from '../../ui/text.ts';
 import { age } from '../fleet/age.ts';
 import { fieldValue } from './fields.ts';
 import type { TabProps } from './Object.tsx';
-import { visible } from './yaml.ts';
 
 interface Event extends KubeObject {
   type?: string;

@@ -3,10 +3,10 @@ import type { ComponentChildren } from 'preact';
 import type { Condition, KubeObject } from '../../api/types.ts';
 import { Link } from '../../router.tsx';
 import { urls } from '../../urls.ts';
+import { visible } from '../../ui/text.ts';
 import { age } from '../fleet/age.ts';
 import type { TabProps } from './Object.tsx';
 import { Owners } from './Owners.tsx';
-import { visible } from './yaml.ts';
 
 const longestAnnotation = 500;
 

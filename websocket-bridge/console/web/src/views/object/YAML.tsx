@@ -2,10 +2,11 @@
 import { useMemo, useState } from 'preact/hooks';
 import type { KubeObject } from '../../api/types.ts';
 import { setQuery } from '../../router.tsx';
+import { visible } from '../../ui/text.ts';
 import { draftOf } from './edit.ts';
 import { Editor } from './Editor.tsx';
 import type { TabProps } from './Object.tsx';
-import { toYAML, visible, withoutManagedFields } from './yaml.ts';
+import { toYAML, withoutManagedFields } from './yaml.ts';
 
 const lastApplied = 'kubectl.kubernetes.io/last-applied-configuration';
 

@@ -41,12 +41,6 @@ export function isFaithful(object: KubeObject): boolean {
   }
 }
 
-// visible shows characters that reverse the direction of text as numbers, so that text looks like what it is.
-export function visible(text: string): string {
-  return text.replace(/[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, (c) =>
-    `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
-}
-
 // withoutManagedFields returns an object without metadata.managedFields, which only servers write.
 export function withoutManagedFields(object: KubeObject): KubeObject {
   const { managedFields: _, ...metadata } = object.metadata;
