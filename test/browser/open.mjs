@@ -2,13 +2,10 @@
 // GATEWAY is the origin that gets the client certificate, with the PEM files CERTIFICATE and KEY. If TITLE is not empty,
 // each page must get that title.
 import { readFileSync } from 'node:fs';
-import { chromium } from 'playwright-core';
+import { launch } from './chromium.mjs';
 
-const { GATEWAY: origin, CERTIFICATE, KEY, TITLE, CHROMIUM } = process.env;
-const browser = await chromium.launch({
-  executablePath: CHROMIUM,
-  args: process.getuid() === 0 ? ['--no-sandbox'] : [],
-});
+const { GATEWAY: origin, CERTIFICATE, KEY, TITLE } = process.env;
+const browser = await launch();
 try {
   const context = await browser.newContext({
     ignoreHTTPSErrors: true,

@@ -1,11 +1,8 @@
 // Plays the recording /session.cast of the page in the first argument in asciinema's player, and prints the text of its
 // terminal at the end.
-import { chromium } from 'playwright-core';
+import { launch } from './chromium.mjs';
 
-const browser = await chromium.launch({
-  executablePath: process.env.CHROMIUM,
-  args: process.getuid() === 0 ? ['--no-sandbox'] : [],
-});
+const browser = await launch();
 try {
   const page = await browser.newPage();
   const errors = [];

@@ -1,4 +1,4 @@
-import { run } from './page.mjs';
+import { run, showCommand } from './page.mjs';
 
 const { NAMESPACE: namespace } = process.env;
 
@@ -8,8 +8,7 @@ await run(async ({ page, open, checkAccessibility }) => {
   await page.getByLabel('Processes of').selectOption('shell');
   await page.getByLabel('Image').fill('debug-image');
   await page.getByRole('textbox', { name: 'Command' }).fill(`sh -c 'echo "I debug"; exec sh'`);
-  await page.getByRole('button', { name: 'Show as kubectl' }).click();
-  const command = await page.locator('.as-kubectl code').textContent();
+  const command = await showCommand(page);
   const want = `kubectl --context member1 debug -n ${namespace} -it shell --image=debug-image --target=shell -- ` +
     `sh -c 'echo "I debug"; exec sh'`;
   if (command !== want) {

@@ -8,8 +8,6 @@ package console
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +16,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -39,8 +38,15 @@ func start(t *testing.T, name, kubeconfig string, env ...string) *script {
 	}
 	env = append(env, "GATEWAY=https://"+e2e.HostOf(t, kubeconfig))
 	if len(cfg.CertData) > 0 {
-		key := pkcs8(t, cfg.CertData, cfg.KeyData)
-		for variable, data := range map[string][]byte{"CERTIFICATE": cfg.CertData, "KEY": key} {
+		pair, err := tls.X509KeyPair(cfg.CertData, cfg.KeyData)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, key, err := pki.PEM(&pair) // Node's TLS and playwright need PKCS #8
+		if err != nil {
+			t.Fatal(err)
+		}
+		for variable, data := range map[string][]byte{"CERTIFICATE": cert, "KEY": key} {
 			path := filepath.Join(dir, variable)
 			if err := os.WriteFile(path, data, 0o600); err != nil {
 				t.Fatal(err)
@@ -86,18 +92,4 @@ func (s *script) end() {
 	if code := s.ExitCode(); code != 0 {
 		s.t.Fatalf("%s failed with exit code %d\n%s\n%s", s.Name, code, strings.Join(lines, "\n"), s.Stderr)
 	}
-}
-
-// pkcs8 returns the key in the form that Node's TLS and playwright accept.
-func pkcs8(t *testing.T, certificate, key []byte) []byte {
-	t.Helper()
-	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }

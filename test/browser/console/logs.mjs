@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { run } from './page.mjs';
+import { run, showCommand } from './page.mjs';
 
 const { NAMESPACE: namespace, DOWNLOADS: downloads } = process.env;
 
@@ -38,8 +38,7 @@ await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
   await page.getByLabel('Timestamps').check();
   await first.locator('time').first().waitFor();
 
-  await page.getByRole('button', { name: 'Show as kubectl' }).click();
-  const command = await page.locator('.as-kubectl code').textContent();
+  const command = await showCommand(page);
   const want = `kubectl --context fleet@ logs -n ${namespace} --selector=app=scribe --all-containers --prefix ` +
     '--max-log-requests=24 --follow --tail=200 --timestamps';
   if (command !== want) {

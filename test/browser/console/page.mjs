@@ -9,9 +9,9 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { chromium } from 'playwright-core';
+import { launch } from '../chromium.mjs';
 
-const { GATEWAY: gateway, VIA, CERTIFICATE, KEY, CHROMIUM, SCREENSHOTS } = process.env;
+const { GATEWAY: gateway, VIA, CERTIFICATE, KEY, SCREENSHOTS } = process.env;
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const patience = 120_000; // for a busy machine
 const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
@@ -52,13 +52,26 @@ async function screenshot(page, name) {
   }
 }
 
+// expect throws an error unless two values are the same.
+export function expect(got, want, what) {
+  if (got !== want) {
+    throw new Error(`${what}: got ${JSON.stringify(got)}, want ${JSON.stringify(want)}`);
+  }
+}
+
+// showCommand opens "Show as kubectl" and returns the command.
+export async function showCommand(page) {
+  const button = page.getByRole('button', { name: 'Show as kubectl' }).first();
+  if (await button.getAttribute('aria-expanded') === 'false') {
+    await button.click();
+  }
+  return page.locator('.as-kubectl code').first().textContent();
+}
+
 // run opens a page and calls main. Without the option certificate, the browser has no client certificate. It fails if
 // the page throws an error, violates its policy, or runs globalThis.hostile(), which hostile texts call.
 export async function run(main, { certificate = true } = {}) {
-  const browser = await chromium.launch({
-    executablePath: CHROMIUM,
-    args: process.getuid() === 0 ? ['--no-sandbox'] : [],
-  });
+  const browser = await launch();
   const errors = [];
   try {
     const context = await browser.newContext({

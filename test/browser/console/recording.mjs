@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { run } from './page.mjs';
+import { run, showCommand } from './page.mjs';
 
 const { CAST, BROKEN, ID, POD } = process.env;
 
@@ -26,8 +26,7 @@ await run(async ({ page, open, checkAccessibility, screenshot }) => {
   if (await page.locator('main img').count() > 0) {
     throw new Error('a recording became HTML');
   }
-  await page.getByRole('button', { name: 'Show as kubectl' }).click();
-  const command = await page.locator('.as-kubectl code').textContent();
+  const command = await showCommand(page);
   if (command !== `clusterpass recording play --speed 4 --max-pause 0.5s -- ${ID}`) {
     throw new Error(`command: ${command}`);
   }

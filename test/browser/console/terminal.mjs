@@ -1,4 +1,4 @@
-import { run } from './page.mjs';
+import { run, showCommand } from './page.mjs';
 
 const { NAMESPACE: namespace } = process.env;
 
@@ -85,8 +85,7 @@ await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
   // A command without a terminal, from a URL.
   const words = 'command=sh&command=-c&command=echo+%24HOME%3B+exit+5';
   await open(`/console/terminal/member1/${namespace}/shell?${words}&tty=false`);
-  await page.getByRole('button', { name: 'Show as kubectl' }).click();
-  const command = await page.locator('.as-kubectl code').textContent();
+  const command = await showCommand(page);
   if (command !== `kubectl --context member1 exec -n ${namespace} shell -- sh -c 'echo $HOME; exit 5'`) {
     throw new Error(`kubectl: ${command}`);
   }
