@@ -19,6 +19,7 @@ await run(async ({ page, gateway, open, checkAccessibility }) => {
   await expectURL('/console/gateway');
   await key('g c');
   await expectURL('/console/clusters');
+  await page.getByRole('rowheader', { name: 'member1' }).waitFor(); // the URL changes before the view
   await key('/');
   await page.keyboard.type('member2');
   await expectURL('/console/clusters?q=member2');

@@ -1,5 +1,5 @@
 // Keyboard shortcuts: one key, or two keys one after the other such as "g c".
-import { useEffect } from 'preact/hooks';
+import { useLayoutEffect } from 'preact/hooks';
 
 export interface Shortcut {
   keys: string;
@@ -21,7 +21,7 @@ export function knownShortcuts(): Shortcut[] {
 
 // useShortcuts adds shortcuts while the component is shown. A later shortcut for the same keys replaces an earlier one.
 export function useShortcuts(list: Shortcut[], dependencies: unknown[] = []): void {
-  useEffect(() => {
+  useLayoutEffect(() => { // before the view is seen, so that no key is lost
     list.forEach((s) => shortcuts.add(s));
     return () => list.forEach((s) => shortcuts.delete(s));
   }, dependencies);
