@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 )
 
 // Calls that the bridge serves, such as large lists, must count for a cluster's times. A stream lasts as long as its
@@ -66,6 +67,7 @@ func TestDashboard(t *testing.T) {
 		"AWS/ApplicationELB HTTPCode_Target_5XX_Count", "AWS/ApplicationELB ConsumedLCUs", "AWS/ApiGateway Count",
 		"AWS/ApiGateway 4XXError", "AWS/ApiGateway 5XXError", "Clusterpass/${Prefix} OpenStreams",
 		"Clusterpass/${Prefix} FailedStreams", "Clusterpass/${Prefix} StreamSaturation",
+		"Clusterpass/${Prefix} " + bridge.RecordingFailuresMetric,
 		"Clusterpass/${Prefix} " + gateway.StaleReadsMetric, "Clusterpass/${Prefix} " + gateway.AuditLostMetric,
 		"Clusterpass/${Prefix} " + gateway.AuditRefusedMetric,
 	}
