@@ -7,12 +7,14 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestKubectl: the oldest and the newest kubectl of docs/reference/clients.md must read, stream, write and ask for
-// rights.
+// TestKubectl: the oldest and the newest kubectl of docs/reference/clients.md, and the kubectl of the clusters' own
+// version, must read, stream, write and ask for rights.
 func TestKubectl(t *testing.T) {
 	ns := e2e.StreamPods(t, e2e.Members, "shell", "finite-a")
 	coverEverything(t)
-	for version, bin := range map[string]string{"v1.34": built.OldKubectl, "v1.36": e2e.Clusters.BuiltKubectl()} {
+	for version, bin := range map[string]string{
+		"v1.34": built.OldKubectl, "v1.36": e2e.Clusters.BuiltKubectl(), "v1.37": built.NewKubectl,
+	} {
 		got := must(t, environment(t), bin, "version", "--client")
 		if !strings.HasPrefix(got, "Client Version: "+version+".") {
 			t.Errorf("the kubectl of %s is of %s", version, got)

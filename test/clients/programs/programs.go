@@ -20,10 +20,11 @@ var (
 	oldKubectl = build.Module{Dir: "test/clients/programs/kubectl", Programs: []build.Program{
 		{Name: build.Kubectl, Package: "k8s.io/kubernetes/cmd/kubectl"},
 	}}
-	// tools are in the order of building. helm is the first, for EnsureHelm. helm and stern are small, and most of their
-	// packages are those of k9s.
+	// tools are in the order of building. helm is the first, for EnsureHelm. kubectl is of the newest supported minor
+	// version. All but k9s are small, and most of their packages are those of k9s.
 	tools = build.Module{Dir: "test/clients/programs/tools", Programs: []build.Program{
 		{Name: Helm, Package: "helm.sh/helm/v4/cmd/helm"},
+		{Name: build.Kubectl, Package: "k8s.io/kubernetes/cmd/kubectl"},
 		{Name: Stern, Package: "github.com/stern/stern"},
 		{Name: K9s, Package: "github.com/derailed/k9s"},
 	}}
@@ -38,6 +39,7 @@ func EnsureHelm(ctx context.Context, progress io.Writer) (string, error) {
 // Programs are client programs that are ready to run.
 type Programs struct {
 	OldKubectl string // the path of kubectl of the oldest supported minor version
+	NewKubectl string // that of the newest one
 	dir        string // the directory of the other programs
 }
 
@@ -54,5 +56,7 @@ func Ensure(ctx context.Context, progress io.Writer) (Programs, error) {
 	if err != nil {
 		return Programs{}, err
 	}
-	return Programs{OldKubectl: filepath.Join(old, build.Kubectl), dir: dir}, nil
+	return Programs{
+		OldKubectl: filepath.Join(old, build.Kubectl), NewKubectl: filepath.Join(dir, build.Kubectl), dir: dir,
+	}, nil
 }
