@@ -8,12 +8,14 @@ VERSION   := github.com/clusterpass/clusterpass/shared/version
 STAMP     := $(if $(BUILD_VERSION),-X $(VERSION).tag=$(BUILD_VERSION) -X $(VERSION).revision=$(BUILD_REVISION) -X $(VERSION).date=$(BUILD_DATE))
 # lambda.norpc omits the RPC server of the Go 1.x runtime, which provided.al2023 does not use.
 FNFLAGS   := -tags lambda.norpc
+# The linters and go vet use the same compiled packages as GOBUILD.
+AS_BUILT  := env CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath"
 # The linter caches file paths, so each checkout has its own cache.
-LINT      := env GOLANGCI_LINT_CACHE=$(CURDIR)/dist/lint go tool -modfile=scripts/lint/go.mod golangci-lint
+LINT      := $(AS_BUILT) GOLANGCI_LINT_CACHE=$(CURDIR)/dist/lint go tool -modfile=scripts/lint/go.mod golangci-lint
 # Tests mostly wait, so twice as many packages as cores run in parallel.
 JOBS      ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
-# Without DWARF, the test programs link in half the time.
-GOTEST    := go test -race -ldflags=-w -p $(JOBS)
+# Without DWARF, the test programs link in half the time. With -trimpath, all checkouts share compiled packages.
+GOTEST    := go test -race -trimpath -ldflags=-w -p $(JOBS)
 ARCH      ?= arm64
 BINDIR    ?= /usr/local/bin
 REPOSITORY ?= clusterpass-bridge
@@ -34,9 +36,11 @@ PORTABLE := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-b
 LOCAL    := ./test/leak ./test/clients/terminal ./test/conformance ./test/cluster/build ./test/cluster/pki ./test/kubelet/crilog ./test/kubelet/expansion ./test/kubelet/shim
 # Packages that the slow suites run, and make test does not.
 SLOW := /test/(browser|browser/console|clients|kubernetes)$$
+# Packages whose tests depend only on their code and on files that they open. Go runs them again when these change.
+CACHED := ./websocket-bridge/... ./shared/fleet/... ./shared/... ./functions/...
 # The packages that last longest come first. At the end they would run alone, and leave cores idle.
 LONG  := e2e/streams e2e/fleet e2e/gateway e2e/access e2e/private e2e/api hub access cluster fleetcheck kubelet
-TESTS = $$(go list ./infra/aws $(LONG:%=./test/%) ./websocket-bridge/... ./shared/fleet/... ./... | grep -vE '$(SLOW)')
+TESTS = $$(go list ./infra/aws $(LONG:%=./test/%) ./infra/... ./scripts/... ./test/... | grep -vE '$(SLOW)')
 
 # A long step prints its name, the elapsed time and, if it fails, what it needs.
 STEP     := scripts/step
@@ -102,15 +106,16 @@ lint: ## Run the linters
 	@cd infra/release && ../../$(STEP) "lint the module of the images" $(NEEDS_GO) $(subst scripts/lint,../../scripts/lint,$(LINT)) run ./...
 
 vet: ## Run go vet, also for macOS, and compile clusterpass for Windows
-	@$(STEP) "go vet" $(NEEDS_GO) go vet ./...
-	@$(STEP) "go vet for macOS" $(NEEDS_GO) env GOOS=darwin CGO_ENABLED=0 go vet $(PORTABLE)
-	@$(STEP) "compile clusterpass for Windows" $(NEEDS_GO) env GOOS=windows CGO_ENABLED=0 go build -o /dev/null ./scripts/clusterpass
+	@$(STEP) "go vet" $(NEEDS_GO) $(AS_BUILT) go vet ./...
+	@$(STEP) "go vet for macOS" $(NEEDS_GO) $(AS_BUILT) GOOS=darwin go vet $(PORTABLE)
+	@$(STEP) "compile clusterpass for Windows" $(NEEDS_GO) $(AS_BUILT) GOOS=windows go build -o /dev/null ./scripts/clusterpass
 
 rules: ## Refuse style findings in comments and docs
 	@$(STEP) "check the style of comments and docs" "Go 1.26.4 or later; CONTRIBUTING.md lists the rules" go run ./scripts/style
 
 test: build-local moto clusters ## Run every test but the slow suites, on real clusters (the first run builds Kubernetes)
-	@$(STEP) "run the tests" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m $(TESTS)
+	@$(STEP) "run the tests without clusters, unless they passed and nothing changed" $(NEEDS_CC) $(GOTEST) -timeout 30m $(CACHED)
+	@$(STEP) "run the other tests" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m $(TESTS)
 	@$(STEP) "test the images" $(NEEDS_GO) go test -C infra/release -count=1 ./image ./images
 	@$(STEP) "check the licenses of all dependencies" $(NEEDS_GO) go test -C scripts/checks ./...
 
