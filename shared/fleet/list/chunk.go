@@ -8,7 +8,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 )
 
-const chunkSize = 32 << 10 // bytes up to which a chunk is filled
+const chunkSize = 32 << 10 // a chunk with so many bytes gets no more objects
 
 // chunk has some objects of a part as they appear in the response, with commas between them.
 type chunk struct {
@@ -18,6 +18,7 @@ type chunk struct {
 	err     error
 }
 
+// fill replaces the content of c by the next objects of the part, at most n.
 func (one *part) fill(c *chunk, n int) {
 	for *c = (chunk{text: c.text[:0]}); c.objects < n && len(c.text) < chunkSize; {
 		v, err := one.next()
@@ -48,7 +49,7 @@ type spool struct {
 	*part
 	ready chan *chunk
 	spare chan *chunk
-	round int // objects
+	round int // number of objects
 }
 
 func newSpool(one *part, round int) *spool {
@@ -89,17 +90,17 @@ func (s *spool) run(pool *members.Pool, done <-chan struct{}) {
 // roundSize is the number of objects of one member that a list without a limit writes before those of the next.
 const roundSize = 100
 
-// mergedRound is that of a list of over members.Many members, whose connections buffer little. A far member sends the
-// objects of a round while the others are written.
-const mergedRound = 8
+// mergedRoundSize replaces roundSize in lists of more than members.Many members, whose connections buffer little. A far
+// member sends the objects of a round while the others are written.
+const mergedRoundSize = 8
 
 func roundSizeOf(n int) int {
 	if n <= members.Many {
 		return roundSize
 	}
-	return mergedRound
+	return mergedRoundSize
 }
 
-// maxActive is the number of members whose lists are read at a time. The others have sent their versions, and the rest
-// of their lists waits in the buffers of their connections.
+// maxActive is the maximum number of members whose objects are read at a time. The objects of the others wait in the
+// buffers of their connections.
 const maxActive = 64

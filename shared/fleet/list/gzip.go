@@ -22,9 +22,9 @@ var gzipWriters = sync.Pool{New: func() any {
 	return w
 }}
 
-// compressed calls serve with a writer that compresses for clients on other machines. On this machine, the CPU time
-// would exceed the gain.
-func compressed(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter) error) error {
+// serveCompressed calls serve with a writer that compresses for clients on other machines. For a client on this
+// machine, the CPU time would exceed the gain.
+func serveCompressed(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter) error) error {
 	if limits.SourceFrom(r.Context()).IsLoopback() {
 		return serve(w)
 	}
@@ -40,8 +40,8 @@ func compressed(w http.ResponseWriter, r *http.Request, serve func(http.Response
 	return err
 }
 
-// compressor compresses a response of minCompressed bytes and more. It is small, because the middleware of
-// klauspost/compress links zstd, which makes cold starts of the function slower.
+// compressor compresses a response of minCompressed bytes and more. The middleware of klauspost/compress is not used:
+// it links zstd, which makes cold starts of the function slower.
 type compressor struct {
 	http.ResponseWriter
 	code  int

@@ -97,7 +97,7 @@ func (p *page) check(w http.ResponseWriter, parts []*part, failures []*members.F
 }
 
 func (p *page) respond(w http.ResponseWriter, parts []*part) error {
-	return compressed(w, p.client.Request(), func(w http.ResponseWriter) error { return p.stream(w, parts) })
+	return serveCompressed(w, p.client.Request(), func(w http.ResponseWriter) error { return p.stream(w, parts) })
 }
 
 func (p *page) stream(w http.ResponseWriter, parts []*part) error {

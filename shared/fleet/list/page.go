@@ -15,7 +15,7 @@ import (
 )
 
 // minPageMembers is the minimum number of members that a page after the first calls. Such a page calls as many as
-// should fill it, and may end before its limit. Each member reads as many objects as the whole page has.
+// should fill it, and may end before its limit. It requests from each member as many objects as the whole page has.
 const minPageMembers = 4
 
 // page is a list, or a page of one.

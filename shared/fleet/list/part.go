@@ -15,9 +15,9 @@ import (
 type part struct {
 	*members.Answer
 	*merge.Source
-	namespaces []string // the answer has objects of these; nil for all
+	namespaces []string // only objects in these are written; nil for all
 	token      string   // the continue token that the member received
-	skip       int      // number of its first objects, which earlier pages had
+	skip       int      // number of its first objects, which earlier pages contain
 	transform  func(dst []byte, object merge.Object) ([]byte, error)
 	namespace  func() string // namespace of the object that transform appended last
 }
@@ -35,7 +35,7 @@ func (p *page) newPart(a *members.Answer, s *merge.Source) *part {
 	return one
 }
 
-// next returns the part's next object that no earlier page had.
+// next returns the part's next object that no earlier page contains.
 func (one *part) next() (merge.Object, error) {
 	for {
 		v, err := one.Next()

@@ -18,8 +18,8 @@ func (one *part) remaining() *int64 {
 	return one.Metadata().RemainingItemCount
 }
 
-// remaining returns the number of objects that follow a page; 0 if it is not known. The page has written objects,
-// fromFirst of parts[0], in which it ends.
+// remaining returns the number of objects that follow a page; 0 if it is not known. written is the number of objects of
+// the page. fromFirst of them are of parts[0], in which the page ends.
 //
 // The first page adds the counts of its members, and asks those without a count. Later pages subtract their own
 // objects, since all pages show the same moment.
@@ -54,7 +54,8 @@ func (p *page) remaining(parts []*part, fromFirst, written int) int64 {
 	return max(0, left+counted)
 }
 
-// countOf returns the number of a member's objects, by the page of n that it sent. It reports whether that is known.
+// countOf returns the number of all objects of a member that sent a page of n objects. It reports whether the number is
+// known.
 func countOf(n int, m *merge.Metadata) (count int64, ok bool) {
 	switch left := m.RemainingItemCount; {
 	case m.Continue == "":

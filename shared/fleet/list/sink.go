@@ -39,6 +39,7 @@ func (s *sink) flush() error {
 	return s.err
 }
 
+// head writes kind, apiVersion and metadata of a list. kind and apiVersion are those of a member's list.
 func (s *sink) head(of *merge.Source, m merge.Metadata) {
 	text, err := json.Marshal(m)
 	if err != nil {

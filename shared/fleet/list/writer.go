@@ -32,7 +32,7 @@ func (w *writer) write(parts []*part) error {
 	layout := w.setTransforms(parts, isTable)
 	w.out.text("{")
 	if metadataFirst {
-		w.head(parts, merge.Metadata{})
+		w.writeListMetadata(parts, merge.Metadata{})
 		w.out.text(",")
 	}
 	if isTable {
@@ -49,13 +49,14 @@ func (w *writer) write(parts []*part) error {
 	w.out.text("]")
 	if !metadataFirst {
 		w.out.text(",")
-		w.head(parts, end)
+		w.writeListMetadata(parts, end)
 	}
 	w.out.text("}\n")
 	return w.out.flush()
 }
 
-func (w *writer) head(parts []*part, m merge.Metadata) {
+// writeListMetadata writes kind, apiVersion and metadata of the list.
+func (w *writer) writeListMetadata(parts []*part, m merge.Metadata) {
 	m.ResourceVersion = w.version.ClientForm(w.single)
 	w.out.head(majority(parts).Source, m)
 }
@@ -128,13 +129,15 @@ func (w *writer) writePart(one *part, n int) (more bool, err error) {
 	return true, nil
 }
 
+// writeRounds writes the objects of all parts in rounds. A round has roundSizeOf objects of each active part. At most
+// maxActive parts are active at once.
 func (w *writer) writeRounds(parts []*part) error {
 	isWhole, done := false, make(chan struct{})
 	var running sync.WaitGroup
 	defer func() {
 		if close(done); !isWhole {
 			for _, one := range parts {
-				one.Stop() // a spool may read it
+				one.Stop() // unblocks a spool that reads this part
 			}
 		}
 		running.Wait()
@@ -170,7 +173,7 @@ func (w *writer) writeRounds(parts []*part) error {
 
 func (w *writer) writeRound(s *spool) (more bool, err error) {
 	for n := 0; n < s.round; {
-		c := <-s.ready // run sends until it has sent the last
+		c := <-s.ready // run sends chunks until one has last or err set
 		n += c.objects
 		if more, err := w.writeChunk(s.part, c); !more {
 			return false, err
@@ -200,7 +203,8 @@ func (w *writer) writeChunk(one *part, c *chunk) (more bool, err error) {
 	return true, nil
 }
 
-// endWithin ends a page in part i. It reads only the versions of the parts after it, which may follow their objects.
+// endWithin ends a page in part i. It needs only the versions of the later parts. If a version comes after the
+// objects, the objects are skipped.
 func (w *writer) endWithin(parts []*part, i int) (end merge.Metadata, err error) {
 	one := parts[i]
 	read := one.Read
@@ -229,8 +233,8 @@ func (w *writer) endWithin(parts []*part, i int) (end merge.Metadata, err error)
 	return metadataOf(t), nil
 }
 
-// pageMembers estimates how many members fill a page, from one that has some objects of the used members. It returns 0
-// for the minimum, which tokens omit.
+// pageMembers estimates how many members fill a page: the current page has that many objects from used members. It
+// returns 0 for an estimate up to minPageMembers, which tokens omit.
 func pageMembers(limit, used, objects int) int {
 	if n := limit * used / max(1, objects); n > minPageMembers {
 		return n

@@ -18,12 +18,13 @@ const SourceAnnotation = "resource.karmada.io/cached-from-cluster"
 // LastApplied is the annotation in which kubectl apply stores the applied object as text, with its name.
 const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Rewriter returns what the client sees in place of an object's own text. naming.Answer implements it.
+// Rewriter returns the values that the client gets in place of the member's. own is the member's value. naming.Answer
+// implements it.
 type Rewriter interface {
 	Name(own string) string        // the name of the object or an owner, also in LastApplied
 	InNamespace(own string) string // the namespace, also in LastApplied
 	Version(own string) string     // the resourceVersion
-	// ReplaceReferences calls replace for each text beside metadata that may be replaced, in the order of the text.
+	// ReplaceReferences calls replace for each field outside metadata whose value may change, in the order of the text.
 	ReplaceReferences(object []byte, replace Replace) error
 }
 
@@ -40,8 +41,8 @@ type Annotator struct {
 	replace Replace
 }
 
-// Replace replaces the string at a field with the result of by. Other values stay.
-type Replace func(at scan.Field, by func(own string) string)
+// Replace replaces the string at a field with the result of translate. Other values stay.
+type Replace func(at scan.Field, translate func(own string) string)
 
 // NewAnnotator returns an Annotator for the objects of one cluster. rewriter may be nil.
 func NewAnnotator(cluster string, rewriter Rewriter) *Annotator {
@@ -87,8 +88,8 @@ func commaIf(hasMore bool) string {
 	return ""
 }
 
-// Append appends an object to dst with the annotation and the replacements. All other bytes stay. An object that no API
-// server sends is an error.
+// Append appends an object to dst with the annotation and the replacements. All other bytes stay. It returns an error
+// if the text is not an object, its metadata is invalid, or one of the fields to replace is a duplicate.
 func (a *Annotator) Append(dst []byte, o Object) ([]byte, error) {
 	a.namespace = ""
 	o, err := a.withReferences(o)
@@ -97,7 +98,7 @@ func (a *Annotator) Append(dst []byte, o Object) ([]byte, error) {
 	}
 	before := len(dst)
 	c := &copier{dst: dst, text: o.Text}
-	if err := a.object(c, o.Found); err != nil {
+	if err := a.rewriteObject(c, o.Found); err != nil {
 		return dst[:before], err
 	}
 	c.upTo(len(c.text))
@@ -118,21 +119,21 @@ func (a *Annotator) withReferences(o Object) (Object, error) {
 	return ObjectOf(c.dst)
 }
 
-func (a *Annotator) renameReference(at scan.Field, by func(own string) string) {
-	a.rename(&a.renamed, at, by)
+func (a *Annotator) renameReference(at scan.Field, translate func(own string) string) {
+	a.rename(&a.renamed, at, translate)
 }
 
 var (
-	errNoObject = errors.New("an object has no readable metadata")
+	errInvalidMetadata = errors.New("an object has no readable metadata")
 	// Decoders differ in which of two equal fields counts, so that the object could name another cluster.
 	errTwice = errors.New("an object has a duplicate field")
 )
 
-func (a *Annotator) object(c *copier, metadata scan.Found) error {
+func (a *Annotator) rewriteObject(c *copier, metadata scan.Found) error {
 	first := scan.Space(c.text, 0) + 1
 	switch {
 	case first > len(c.text) || c.text[first-1] != '{':
-		return errNoObject
+		return errInvalidMetadata
 	case metadata.Times > 1:
 		return errTwice
 	case metadata.Times == 0:
@@ -147,11 +148,11 @@ func (a *Annotator) object(c *copier, metadata scan.Found) error {
 		}
 		return nil
 	case c.text[metadata.At] != '{':
-		return errNoObject
+		return errInvalidMetadata
 	}
 	c.upTo(metadata.At + 1)
 	begin := len(c.dst)
-	annotated, hasFields, err := a.metadata(c, metadata.At)
+	annotated, hasFields, err := a.rewriteMetadata(c, metadata.At)
 	if err == nil && !annotated && a.pair != nil {
 		field := a.field
 		if !hasFields {
@@ -164,7 +165,7 @@ func (a *Annotator) object(c *copier, metadata scan.Found) error {
 
 var metadataFields = []string{"namespace", "resourceVersion", "name", "ownerReferences", "annotations"}
 
-func (a *Annotator) metadata(c *copier, at int) (annotated, hasFields bool, err error) {
+func (a *Annotator) rewriteMetadata(c *copier, at int) (annotated, hasFields bool, err error) {
 	var seen [5]bool
 	for f := range a.scanner.Fields(c.text, at) {
 		hasFields = true
@@ -178,13 +179,13 @@ func (a *Annotator) metadata(c *copier, at int) (annotated, hasFields bool, err 
 		seen[i] = true
 		switch first := c.text[f.At]; metadataFields[i] {
 		case "namespace":
-			err = a.stringOf(c, f, a.inNamespace)
+			err = a.renameString(c, f, a.translateNamespace)
 		case "resourceVersion":
-			err = a.stringOf(c, f, a.version)
+			err = a.renameString(c, f, a.translateVersion)
 		case "name":
-			a.rename(c, f, a.name)
+			a.rename(c, f, a.translateName)
 		case "ownerReferences":
-			err = a.owners(c, f.At)
+			err = a.rewriteOwners(c, f.At)
 		case "annotations":
 			annotated = true
 			switch first {
@@ -193,9 +194,9 @@ func (a *Annotator) metadata(c *copier, at int) (annotated, hasFields bool, err 
 					c.replace(f.At, f.End, "{", string(a.pair), "}")
 				}
 			case '{':
-				err = a.annotations(c, f.At)
+				err = a.rewriteAnnotations(c, f.At)
 			default:
-				err = errNoObject
+				err = errInvalidMetadata
 			}
 		}
 		if err != nil {
@@ -205,8 +206,8 @@ func (a *Annotator) metadata(c *copier, at int) (annotated, hasFields bool, err 
 	return annotated, hasFields, nil
 }
 
-// annotations writes the source first and removes an existing one.
-func (a *Annotator) annotations(c *copier, at int) error {
+// rewriteAnnotations writes the source first and removes an existing one.
+func (a *Annotator) rewriteAnnotations(c *copier, at int) error {
 	if a.pair != nil {
 		c.replace(at+1, at+1, string(a.pair))
 	}
@@ -222,24 +223,25 @@ func (a *Annotator) annotations(c *copier, at int) error {
 		case isSource: // remove it with the comma before it
 			source = true
 			c.replace(before, f.End)
-		case a.pair != nil && a.rewriter != nil && f.Is(LastApplied): // kubectl never nests it
+		case a.pair != nil && a.rewriter != nil && f.Is(LastApplied): // not within LastApplied, where pair is nil
 			applied = true
-			a.rename(c, f, a.applied)
+			a.rename(c, f, a.rewriteApplied)
 		}
 		before = f.End
 	}
 	return nil
 }
 
-func (a *Annotator) stringOf(c *copier, f scan.Field, by func(own string) string) error {
+// renameString is like rename, but a value that is no string is an error.
+func (a *Annotator) renameString(c *copier, f scan.Field, translate func(own string) string) error {
 	if c.text[f.At] != '"' {
-		return errNoObject
+		return errInvalidMetadata
 	}
-	a.rename(c, f, by)
+	a.rename(c, f, translate)
 	return nil
 }
 
-func (a *Annotator) rename(c *copier, f scan.Field, by func(own string) string) {
+func (a *Annotator) rename(c *copier, f scan.Field, translate func(own string) string) {
 	if c.text[f.At] != '"' {
 		return
 	}
@@ -247,34 +249,34 @@ func (a *Annotator) rename(c *copier, f scan.Field, by func(own string) string) 
 	if own == "" {
 		return
 	}
-	if name := by(own); name != own {
+	if name := translate(own); name != own {
 		quoted, _ := jsontext.AppendQuote(nil, name) // it replaces invalid UTF-8
 		c.replace(f.At, f.End, string(quoted))
 	}
 }
 
-func (a *Annotator) inNamespace(own string) string {
+func (a *Annotator) translateNamespace(own string) string {
 	if a.namespace = own; a.rewriter != nil {
 		return a.rewriter.InNamespace(own)
 	}
 	return own
 }
 
-func (a *Annotator) name(own string) string {
+func (a *Annotator) translateName(own string) string {
 	if a.rewriter != nil {
 		return a.rewriter.Name(own)
 	}
 	return own
 }
 
-func (a *Annotator) version(own string) string {
+func (a *Annotator) translateVersion(own string) string {
 	if a.rewriter != nil && a.pair != nil {
 		return a.rewriter.Version(own)
 	}
 	return own
 }
 
-func (a *Annotator) owners(c *copier, at int) error {
+func (a *Annotator) rewriteOwners(c *copier, at int) error {
 	if a.rewriter == nil {
 		return nil
 	}
@@ -294,9 +296,9 @@ func (a *Annotator) owners(c *copier, at int) error {
 	return nil
 }
 
-// applied replaces the names in the text of LastApplied, but not in a LastApplied within it: each level would double
-// the text. Text that is no object stays, because kubectl did not write it.
-func (a *Annotator) applied(text string) string {
+// rewriteApplied replaces the names in the text of LastApplied, but not in a LastApplied within it: each level would
+// double the text. Text that is no object stays, because kubectl did not write it.
+func (a *Annotator) rewriteApplied(text string) string {
 	if a.inner == nil {
 		a.inner = newAnnotator(nil, a.rewriter)
 	}

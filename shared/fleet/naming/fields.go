@@ -101,7 +101,7 @@ func (f *field) element(value any, by replacer) any {
 			return v
 		}
 		for _, inner := range f.fields {
-			if inner.ref != nil && inner.ref.Of != "" && v["kind"] != inner.ref.Of {
+			if inner.ref != nil && inner.ref.SiblingKind != "" && v["kind"] != inner.ref.SiblingKind {
 				continue
 			}
 			if own, ok := v[inner.name]; ok {
@@ -133,7 +133,7 @@ func (f *field) at(tokens []string, value any, by replacer) any {
 		return by(f.ref, text)
 	}
 	inner := f.field(tokens[0])
-	if inner == nil || inner.ref != nil && inner.ref.Of != "" {
+	if inner == nil || inner.ref != nil && inner.ref.SiblingKind != "" {
 		return value
 	}
 	return inner.at(tokens[1:], value, by)
@@ -152,7 +152,7 @@ func (f *field) in(s *scan.Scanner, text []byte, at int, replace jsonReplace) er
 			continue
 		}
 		for _, inner := range f.fields {
-			if !found.Is(inner.name) || inner.ref != nil && inner.ref.Of != "" && inner.ref.Of != kind {
+			if !found.Is(inner.name) || inner.ref != nil && inner.ref.SiblingKind != "" && inner.ref.SiblingKind != kind {
 				continue
 			}
 			if err := inner.inValue(s, text, found, replace); err != nil {
@@ -183,7 +183,7 @@ func (f *field) inElement(s *scan.Scanner, text []byte, found scan.Field, replac
 }
 
 func (f *field) kindBeside(s *scan.Scanner, text []byte, at int) (kind string) {
-	if !slices.ContainsFunc(f.fields, func(inner *field) bool { return inner.ref != nil && inner.ref.Of != "" }) {
+	if !slices.ContainsFunc(f.fields, func(inner *field) bool { return inner.ref != nil && inner.ref.SiblingKind != "" }) {
 		return ""
 	}
 	for found := range s.Fields(text, at) {

@@ -2,7 +2,7 @@
 //
 //   - Body rewrites a request's body for a member, with the member's own names and resourceVersions.
 //   - Answer rewrites a member's object for the client, with the names that the client uses.
-//   - A Reference is a field that names an object. Body and Answer rewrite these fields.
+//   - A Reference is a field that Body and Answer rewrite, such as one that names an object.
 //
 // Numbers keep their text. A body that needs no rewrite stays byte for byte.
 package naming

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Reference is a field of a kind that names an object of its own cluster. A caller may write name@cluster there.
+// Reference is a field whose value may end in @cluster, or is a resourceVersion. Body rewrites the value for a member.
 type Reference struct {
 	// Group and Resource are those of the URL, "*" for every resource. A subresource follows the resource and a slash.
 	Group, Resource string
@@ -14,11 +14,13 @@ type Reference struct {
 	// Path has the names of fields, with dots between. [] follows a list, {} a map whose values are references.
 	Path string
 	// Wire has the numbers of the same fields in protobuf. The values of a map are field 2 of its entries.
-	Wire     string
-	To       string // the kind of the named object
-	Scope    Scope  // where the named object is
-	Of       string // the required value of the field kind beside it; "" for none
-	Distinct bool   // removes elements of the list that are equal after the rewrite
+	Wire string
+	// To has the kinds of the named object, with commas between them. "any" means every kind, and "itself" the object
+	// that has the field.
+	To          string
+	Scope       Scope  // where the named object is
+	SiblingKind string // the Reference applies only if the field kind beside it has this value; "" means always
+	Distinct    bool   // removes elements of the list that are equal after the rewrite
 }
 
 // Scope is where the object of a Reference is.
@@ -29,8 +31,9 @@ const (
 	ScopeNamespace Scope = "namespace" // in the namespace of the object with the reference
 	ScopeCluster   Scope = "cluster"   // in no namespace
 	ScopeBeside    Scope = "beside"    // in the namespace that a field beside the name has
-	ScopeSelf      Scope = "self"      // the object with the field, which decides no cluster
-	scopeVersion   Scope = "version"   // a resourceVersion, which the member's own replaces
+	// ScopeSelf is for the name, namespace and labels of the object itself. Body.ReferencedClusters ignores them.
+	ScopeSelf    Scope = "self"
+	scopeVersion Scope = "version" // a resourceVersion, which the member's own replaces
 )
 
 const (
@@ -196,7 +199,7 @@ func bindingReferences(resource, kind, role string, scope Scope) []Reference {
 		refer("subjects[].namespace", "2.4", "Namespace", ScopeCluster),
 		refer("subjects[].name", "2.3", "ServiceAccount", ScopeBeside),
 	)
-	rows[1].Distinct, rows[2].Distinct, rows[2].Of = true, true, "ServiceAccount"
+	rows[1].Distinct, rows[2].Distinct, rows[2].SiblingKind = true, true, "ServiceAccount"
 	return rows
 }
 
@@ -205,6 +208,7 @@ func eventReferences(group, about, number, related string) []Reference {
 	return rowsOf(group, "events", "Event",
 		refer(about+".name", number+".3", "any", ScopeBeside),
 		refer(about+".namespace", number+".2", "Namespace", ScopeCluster),
+		// kubectl describe node also selects events with the node's name as uid: older kubelets wrote events so.
 		refer(about+".uid", number+".4", "Node", ScopeCluster),
 		refer("related.name", related+".3", "any", ScopeBeside),
 		refer("related.namespace", related+".2", "Namespace", ScopeCluster),

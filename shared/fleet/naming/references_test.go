@@ -110,7 +110,7 @@ func TestReferencesAreFieldsOfKubernetes(t *testing.T) {
 			if err != nil {
 				continue // an old version, without the field
 			}
-			if i := strings.LastIndexByte(r.Path, '.'); r.Of != "" {
+			if i := strings.LastIndexByte(r.Path, '.'); r.SiblingKind != "" {
 				got, err := wireOf(typ, r.Path[:i]+".kind")
 				if err != nil || !strings.HasSuffix(got, "."+strconv.Itoa(kindNumber)) {
 					t.Errorf("the kind beside %s in %s has the numbers %q; %v", r.Path, typ, got, err)
@@ -142,8 +142,8 @@ func valueAt(path string, value any) map[string]any {
 func objectWith(t *testing.T, r Reference, text string) map[string]any {
 	t.Helper()
 	o := valueAt(r.Path, text)
-	if r.Of != "" {
-		o = besideKind(o, text, r.Of).(map[string]any)
+	if r.SiblingKind != "" {
+		o = besideKind(o, text, r.SiblingKind).(map[string]any)
 	}
 	metadata, ok := o["metadata"].(map[string]any)
 	if !ok && r.Kind != "DeleteOptions" {
@@ -214,7 +214,7 @@ func bodiesOf(t *testing.T, r Reference, text string) map[string][2]string {
 		}
 		bodies["JSON patch of an element"] = addition("/"+first+"/-", element)
 	}
-	if r.Of == "" {
+	if r.SiblingKind == "" {
 		bodies["JSON patch of the field"] = addition(pointerOf(r.Path), []byte(strconv.Quote(text)))
 	}
 	for _, typ := range typesOf(r) {

@@ -58,7 +58,7 @@ func (w *wire) rewrite(message []byte, by replacer) (out []byte, err error) {
 		inner := w.field(number)
 		switch {
 		case inner == nil || typ != protowire.BytesType || n < 0,
-			inner.ref != nil && inner.ref.Of != "" && inner.ref.Of != kind:
+			inner.ref != nil && inner.ref.SiblingKind != "" && inner.ref.SiblingKind != kind:
 			out = append(out, in[:tag+size]...)
 		case inner.ref != nil:
 			out = protowire.AppendString(append(out, in[:tag]...), by(inner.ref, string(text)))
@@ -105,7 +105,7 @@ func (w *wire) dropEqual(message []byte) (out []byte) {
 func (w *wire) kind(message []byte) (kind string) {
 	needed := false
 	for _, inner := range w.fields {
-		needed = needed || inner.ref != nil && inner.ref.Of != ""
+		needed = needed || inner.ref != nil && inner.ref.SiblingKind != ""
 	}
 	for needed && len(message) > 0 {
 		number, _, tag, size, err := nextField(message)

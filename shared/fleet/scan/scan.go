@@ -26,18 +26,18 @@ type Scanner struct {
 	Field string // name to find in each value that is an object; "" finds none
 	Found Found  // describes the fields with that name in the last value
 
-	next  state
-	digit digit  // the state of a number that is cut at the end of the text
-	seen  int    // text[:seen] has been scanned
-	open  []byte // the closing brackets of all open arrays and objects, the innermost last
-	name  int    // where the name of the value's current field begins
-	value int    // where the value of that field begins
+	next   state
+	number numberState // the state of a number that is cut at the end of the text
+	seen   int         // text[:seen] has been scanned
+	open   []byte      // the closing brackets of all open arrays and objects, the innermost last
+	name   int         // where the name of the value's current field begins
+	value  int         // where the value of that field begins
 }
 
 // Found is the number of fields with the name, and the position of the last one's value.
 type Found struct{ Times, At, End int }
 
-// state is the part of the grammar that follows. White space may precede all up to expectCommaOrEnd.
+// state is the part of the grammar that follows. In the states up to expectCommaOrEnd, white space may come first.
 type state uint8
 
 const (
@@ -119,8 +119,9 @@ func (s *Scanner) Value(text []byte) (end int, err error) {
 	return s.stop(incomplete(i), next)
 }
 
-// valueStart scans a string, a number, a literal or an opening bracket. Like fieldName and rest, it returns the end and
-// the next state. If the part is cut or invalid, it returns a negative number and the state in which to continue.
+// valueStart scans a string, a number, a literal, an opening bracket, or the closing bracket of an empty array. Like
+// fieldName and rest, it returns the end and the next state. If the part is cut or invalid, it returns a negative
+// number and the state in which to continue.
 func (s *Scanner) valueStart(text []byte, i int, next state) (int, state) {
 	if len(s.open) == 1 && next == expectValue {
 		s.value = i
@@ -148,7 +149,7 @@ func (s *Scanner) valueStart(text []byte, i int, next state) (int, state) {
 		}
 		return i, valueEnded
 	}
-	s.digit = aSign
+	s.number = numberStart
 	return s.rest(text, i, inNumber)
 }
 
@@ -170,7 +171,7 @@ func (s *Scanner) fieldName(text []byte, i int, next state) (int, state) {
 
 func (s *Scanner) rest(text []byte, i int, next state) (int, state) {
 	if next == inNumber {
-		i = s.digit.end(text, i)
+		i = s.number.end(text, i)
 	} else {
 		i = stringEnd(text, i)
 	}
@@ -206,9 +207,10 @@ func (s *Scanner) recordField(text []byte, end int) {
 	}
 }
 
-const invalid = math.MinInt // the end of a part that is no JSON
+const invalid = math.MinInt // returned instead of an end if the text is not JSON
 
-// incomplete returns the negative end of a part that is cut, from which to continue at i. It is its own inverse.
+// incomplete encodes i as a negative number: the text ended within a value, and scanning continues at i. It is its own
+// inverse.
 func incomplete(i int) int { return ^i }
 
 // Space returns the end of the white space at text[at], or at if there is none.
@@ -294,11 +296,12 @@ func literal(text []byte, i int) int {
 	return i + len(want)
 }
 
-// digit is the state within a number, named after the last character.
-type digit uint8
+// numberState is the state within a number, named after the last character.
+type numberState uint8
 
 const (
-	aSign digit = iota // no character yet, so that a sign may follow
+	// numberStart means that there is no character yet. As a result of after, the number does not continue.
+	numberStart numberState = iota
 	aMinus
 	aZero
 	anInteger
@@ -309,35 +312,36 @@ const (
 	anExponent
 )
 
-// end returns the end of a number whose rest begins at text[i]. If the text ends first, d is the state to continue in.
-func (d *digit) end(text []byte, i int) int {
+// end returns the end of a number whose rest begins at text[i]. If the text ends first, n is the state to continue in.
+func (n *numberState) end(text []byte, i int) int {
 	for ; i < len(text); i++ {
-		next := d.after(text[i])
-		if next == aSign {
-			switch *d {
+		next := n.after(text[i])
+		if next == numberStart {
+			switch *n {
 			case aZero, anInteger, aFraction, anExponent:
 				return i
 			}
 			return invalid
 		}
-		*d = next
+		*n = next
 	}
 	return incomplete(i)
 }
 
-// The states after a digit, a point and an e. In states without an entry, the number does not continue.
+// The states after a digit, a point and an e. A missing entry is numberStart: the number does not continue. Each array
+// has an entry for anExponent, the last state, so that every state is an index.
 var (
-	afterDigit = [...]digit{
-		aSign: anInteger, aMinus: anInteger, anInteger: anInteger, aPoint: aFraction, aFraction: aFraction,
+	afterDigit = [...]numberState{
+		numberStart: anInteger, aMinus: anInteger, anInteger: anInteger, aPoint: aFraction, aFraction: aFraction,
 		anE: anExponent, anESign: anExponent, anExponent: anExponent,
 	}
-	afterPoint = [...]digit{aZero: aPoint, anInteger: aPoint, anExponent: 0}
-	afterE     = [...]digit{aZero: anE, anInteger: anE, aFraction: anE, anExponent: 0}
+	afterPoint = [...]numberState{aZero: aPoint, anInteger: aPoint, anExponent: numberStart}
+	afterE     = [...]numberState{aZero: anE, anInteger: anE, aFraction: anE, anExponent: numberStart}
 )
 
-// after returns aSign if c does not continue the number.
-func (d *digit) after(c byte) digit {
-	switch before := *d; {
+// after returns numberStart if c does not continue the number.
+func (n *numberState) after(c byte) numberState {
+	switch before := *n; {
 	case c == '0' && before <= aMinus:
 		return aZero
 	case '0' <= c && c <= '9':
@@ -346,10 +350,10 @@ func (d *digit) after(c byte) digit {
 		return afterPoint[before]
 	case c == 'e' || c == 'E':
 		return afterE[before]
-	case c == '-' && before == aSign:
+	case c == '-' && before == numberStart:
 		return aMinus
 	case (c == '+' || c == '-') && before == anE:
 		return anESign
 	}
-	return aSign
+	return numberStart
 }

@@ -14,7 +14,8 @@ import (
 // initialEventsEnd is the annotation of the bookmark after which a watch is live (WatchList).
 const initialEventsEnd = "k8s.io/initial-events-end"
 
-// A buffer is sent at bufferSize bytes or maxBatch events. Undelivered events count too, so that a watch ends in time.
+// A buffer is sent at bufferSize bytes, after maxBatch events, or when no event is ready. Events that add no text
+// count, too, because the watcher checks its deadlines only after a send.
 const (
 	bufferSize = 64 << 10
 	maxBatch   = 64
@@ -27,8 +28,8 @@ type buffer struct {
 	flush  func() error
 }
 
-// hasSpace reports whether the buffer has text and space for more.
-func (b *buffer) hasSpace() bool {
+// canDelaySend reports whether the buffer has text, but not so much that it must be sent before the next event.
+func (b *buffer) canDelaySend() bool {
 	return len(b.text) > 0 && len(b.text) < bufferSize && b.events < maxBatch
 }
 
@@ -91,7 +92,7 @@ func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error)
 }
 
 func (w *watcher) readyEvent(out *buffer) event {
-	if out.hasSpace() {
+	if out.canDelaySend() {
 		select {
 		case e := <-w.events:
 			return e
@@ -101,7 +102,8 @@ func (w *watcher) readyEvent(out *buffer) event {
 	return event{}
 }
 
-// endCause returns the error with which the gateway ended the stream, or nil. No event that was sent is incomplete.
+// endCause returns the error with which the gateway ended the stream, or nil. The response needs no error event: each
+// event is sent whole, so the client can parse all that it received.
 func endCause(ctx context.Context) error {
 	var e *status.Error
 	if cause := context.Cause(ctx); !errors.Is(cause, forward.ErrFinished) && errors.As(cause, &e) {
@@ -122,25 +124,27 @@ func (w *watcher) handle(ctx context.Context, out []byte, e event) (text []byte,
 	if err == nil {
 		return text, false
 	}
-	var unforeseen *members.Failure
-	if errors.As(err, &unforeseen) {
-		return appendError(out, members.Summary([]*members.Failure{unforeseen})), true
+	var panicFailure *members.Failure
+	if errors.As(err, &panicFailure) {
+		return appendError(out, members.Summary([]*members.Failure{panicFailure})), true
 	} else if !w.followAgain(ctx, m.follower, e, err) {
 		return appendError(out, partialList(e.from.Name)), true
 	}
 	return out, false
 }
 
-// followAgain restarts the follower of a member at the version before an event that cannot be delivered. It reports
-// false for a partial list, whose objects would stay at the client.
+// followAgain restarts the follower of a member at the version before an event that cannot be delivered. It returns
+// false if the client has objects of the member and the event has no version. Such an event belongs to a list or a
+// difference. The next list would not show which of these objects were deleted meanwhile.
 func (w *watcher) followAgain(ctx context.Context, f *follower, e event, why error) bool {
-	w.client.Log().Warn("an event of a cluster cannot be delivered; the cluster is read again", "cluster", f.Name,
-		"error", why.Error())
+	log := w.client.Log().With("cluster", f.Name, "error", why.Error())
 	if e.version == "" && w.shown[f.ID] {
+		log.Warn("an event of a cluster cannot be delivered; the watch ends")
 		return false
 	}
+	log.Warn("an event of a cluster cannot be delivered; the cluster is read again")
 	f.cancel()
-	delete(w.pending, f.ID) // it joins when its events can be passed on
+	delete(w.pending, f.ID) // bookmarks no longer wait for this member
 	w.follow(ctx, f.Target, min(2*max(f.delay, minRejoin), maxRejoin))
 	return true
 }
@@ -148,7 +152,7 @@ func (w *watcher) followAgain(ctx context.Context, f *follower, e event, why err
 // deliverEvent appends an event and records it as delivered, unless it fails. After a panic, which becomes the member's
 // Failure, the records may be wrong, so that the watch must end.
 func (w *watcher) deliverEvent(out []byte, m *followed, e event) (text []byte, err error) {
-	defer w.client.Recover(e.from.Name, func(unforeseen *members.Failure) { err = unforeseen })
+	defer w.client.Recover(e.from.Name, func(panicFailure *members.Failure) { err = panicFailure })
 	if err := w.votes.record(e); err != nil {
 		return out, err
 	}
@@ -158,10 +162,10 @@ func (w *watcher) deliverEvent(out []byte, m *followed, e event) (text []byte, e
 	}
 	switch e.typ {
 	case unavailable:
-		delete(w.pending, m.ID) // it joins when its list can be read
+		delete(w.pending, m.ID) // bookmarks no longer wait for this member
 		return out, nil
 	case synced, bookmark:
-		wasComplete := len(w.pending) == 0 // before that, no version resumes
+		wasComplete := len(w.pending) == 0 // no bookmark precedes the end of the initial events
 		if e.typ == synced {
 			delete(w.pending, m.ID)
 		}
