@@ -27,7 +27,7 @@ type APICall struct {
 
 	gateway *Gateway
 	call    *call
-	w       *recorder
+	w       *countingWriter
 }
 
 // RecordDecision records in the audit event whether the request is allowed, and why.
@@ -43,7 +43,7 @@ func (c *APICall) ServeWatch(r *http.Request, check func(context.Context) error,
 	}, serve)
 }
 
-func (g *Gateway) serveAPI(w *recorder, r *http.Request, c *call) error {
+func (g *Gateway) serveAPI(w *countingWriter, r *http.Request, c *call) error {
 	path := c.request.Route.Path
 	if g.cfg.Passes != nil {
 		if done, err := g.cfg.Passes.Serve(w, r, path); done {

@@ -132,7 +132,7 @@ func TestRefusedBodyTimeout(t *testing.T) {
 				c := &caller{ResponseWriter: httptest.NewRecorder(), parts: tt.parts, sent: start}
 				r := httptest.NewRequest(http.MethodPost, "/clusters/m/api/v1/pods", nil)
 				r.Body = c
-				w := &recorder{ResponseWriter: c}
+				w := &countingWriter{ResponseWriter: c}
 				w.deadlines, r.Body = newDeadlines(c, r, time.Minute)
 				r.ContentLength = -1
 				writeRefusal(w, r, status.New(status.Forbidden, "", "refused"), status.Write)

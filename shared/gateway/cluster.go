@@ -16,7 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-func (g *Gateway) serveCluster(w *recorder, r *http.Request, c *call) error {
+func (g *Gateway) serveCluster(w *countingWriter, r *http.Request, c *call) error {
 	r, err := g.prepareForward(w, r, c)
 	switch {
 	case err != nil:
@@ -28,7 +28,7 @@ func (g *Gateway) serveCluster(w *recorder, r *http.Request, c *call) error {
 }
 
 // prepareForward checks whether the request may be forwarded, and sets c.forwarded. Use the returned request.
-func (g *Gateway) prepareForward(w *recorder, r *http.Request, c *call) (*http.Request, error) {
+func (g *Gateway) prepareForward(w *countingWriter, r *http.Request, c *call) (*http.Request, error) {
 	m, err := g.authorizedMember(r, c)
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, fc *forward.Ca
 	return forward.Do(w, r, fc)
 }
 
-func (g *Gateway) forwardStream(w *recorder, r *http.Request, c *call) error {
+func (g *Gateway) forwardStream(w *countingWriter, r *http.Request, c *call) error {
 	if isSession(c.request.Resource) {
 		var err error
 		if c.rule, err = g.recordingRule(r.Context(), c); err != nil {

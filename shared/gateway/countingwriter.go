@@ -9,7 +9,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/forward"
 )
 
-type recorder struct {
+// countingWriter is the http.ResponseWriter of one request. It records the status code, counts bytes, and extends the
+// deadline of writes.
+type countingWriter struct {
 	http.ResponseWriter
 	deadlines *deadlines
 	code      int            // 0 until the response begins
@@ -18,32 +20,34 @@ type recorder struct {
 	sent, received atomic.Int64
 }
 
-// Unwrap gives http.ResponseController access to Flush and Hijack.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+// Unwrap lets http.ResponseController set deadlines and enable full duplex. FlushError and Hijack are methods of w
+// itself.
+func (w *countingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *recorder) WriteHeader(code int) {
+func (w *countingWriter) WriteHeader(code int) {
 	if w.code == 0 && code >= http.StatusOK || code == http.StatusSwitchingProtocols {
 		w.start(code)
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
-func (w *recorder) start(code int) {
+func (w *countingWriter) start(code int) {
 	w.code = code
 	if w.onStart != nil {
 		w.onStart(code)
 	}
 }
 
-// unblocked is a number of bytes. net/http buffers that much of a response until the handler ends or flushes.
-const unblocked = 2 << 10
+// responseBuffer is the minimum number of bytes of a response that net/http buffers until the handler ends or flushes.
+// Writes of these bytes do not block.
+const responseBuffer = 2 << 10
 
-func (w *recorder) Write(p []byte) (n int, err error) {
+func (w *countingWriter) Write(p []byte) (n int, err error) {
 	if w.code == 0 {
 		w.code = http.StatusOK
 	}
 	for {
-		if w.sent.Load()+int64(len(p)) > unblocked {
+		if w.sent.Load()+int64(len(p)) > responseBuffer {
 			w.deadlines.extendWrite()
 		}
 		accepted, err := w.ResponseWriter.Write(p[n:min(n+progressSize, len(p))])
@@ -54,12 +58,12 @@ func (w *recorder) Write(p []byte) (n int, err error) {
 	}
 }
 
-func (w *recorder) FlushError() error {
+func (w *countingWriter) FlushError() error {
 	w.deadlines.extendWrite()
 	return w.deadlines.conn.Flush()
 }
 
-func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w *countingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
 		w.start(http.StatusSwitchingProtocols)
@@ -69,19 +73,19 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-func (w *recorder) beginStream(c *call) {
+func (w *countingWriter) beginStream(c *call) {
 	w.onStart = c.audit.Started
 	w.deadlines.beginStream()
 	c.release()
 }
 
-func (w *recorder) end() {
-	if w.code != http.StatusSwitchingProtocols { // a hijacked connection is closed
+func (w *countingWriter) end() {
+	if w.code != http.StatusSwitchingProtocols { // a hijacked connection no longer belongs to net/http
 		w.deadlines.end()
 	}
 }
 
-func (w *recorder) bytesReceived() int64 {
+func (w *countingWriter) bytesReceived() int64 {
 	n := w.received.Load()
 	if w.deadlines.body != nil {
 		n += w.deadlines.body.bytes()
@@ -91,7 +95,7 @@ func (w *recorder) bytesReceived() int64 {
 
 type countedConn struct {
 	net.Conn
-	w *recorder
+	w *countingWriter
 }
 
 func (c *countedConn) Read(p []byte) (int, error) {

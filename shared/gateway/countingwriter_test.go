@@ -50,7 +50,7 @@ func TestSlowReader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &slowReader{ResponseRecorder: httptest.NewRecorder(), rate: tt.rate}
-				w := &recorder{ResponseWriter: c}
+				w := &countingWriter{ResponseWriter: c}
 				w.deadlines, _ = newDeadlines(c, httptest.NewRequest(http.MethodGet, "/", nil), time.Minute)
 				n, err := w.Write(make([]byte, size))
 				if n != tt.want || c.Body.Len() != n || w.sent.Load() != int64(n) || (err == nil) != (n == size) {
@@ -75,7 +75,7 @@ func (c *deadlineRecorder) SetWriteDeadline(t time.Time) error {
 // TestWriteDeadlines fails if a call over HTTP/2 set several deadlines, each of which wakes a goroutine. It also fails
 // if there were none, because a client that reads nothing would then occupy a slot for ever.
 func TestWriteDeadlines(t *testing.T) {
-	const large = 4 * unblocked
+	const large = 4 * responseBuffer
 	for name, tt := range map[string]struct {
 		protocol int
 		writes   []int
@@ -101,7 +101,7 @@ func TestWriteDeadlines(t *testing.T) {
 				c := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 				r := httptest.NewRequest(http.MethodGet, "/", nil)
 				r.ProtoMajor = tt.protocol
-				w := &recorder{ResponseWriter: c}
+				w := &countingWriter{ResponseWriter: c}
 				w.deadlines, _ = newDeadlines(c, r, time.Minute)
 				if tt.isStream {
 					w.deadlines.beginStream()

@@ -13,7 +13,7 @@ import (
 
 const defaultClientTimeout = time.Minute
 
-// progressSize is a number of bytes. For each such part of a body or a response, the client has the timeout.
+// progressSize is the number of bytes of a body or a response that the client must send or receive within the timeout.
 const progressSize = 256 << 10
 
 // discardTimeout is the time for each progressSize bytes of a refused request's body. After the handler has returned,
@@ -42,8 +42,9 @@ func newDeadlines(w http.ResponseWriter, r *http.Request, timeout time.Duration)
 	return d, d.body
 }
 
-// extendWrite gives writes at least 7/8 of the timeout. Over HTTP/2, each deadline that is set wakes the goroutine of
-// the connection, which costs a small call more than all checks of the gateway.
+// extendWrite sets the deadline of writes to the timeout from now, unless it did so within the last eighth of the
+// timeout. So writes have at least 7/8 of it. Over HTTP/2, each deadline that is set wakes the goroutine of the
+// connection, which costs a small call more than all checks of the gateway.
 func (d *deadlines) extendWrite() {
 	if now := time.Now(); !d.isStream && now.Sub(d.extended) > d.timeout/8 {
 		d.extended = now
@@ -124,7 +125,8 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	b.isComplete = b.isComplete || err == io.EOF
 	if isLimited && !b.isOver && !b.isClosing {
-		_ = b.conn.SetReadDeadline(time.Time{}) // net/http still reads, to notice the end of the connection
+		// net/http still reads, to notice the end of the connection. A deadline there would cancel the request's context.
+		_ = b.conn.SetReadDeadline(time.Time{})
 	}
 	if isLimited && errors.Is(err, os.ErrDeadlineExceeded) {
 		b.wasLate = true
@@ -133,8 +135,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close may read a part of the rest, in net/http. That lasts at most the remaining time, or discardTimeout if that is
-// longer.
+// Close closes the body. net/http may first read a part of the unread rest, for at most the remaining time, or
+// discardTimeout if that is longer.
 func (b *body) Close() error {
 	b.mu.Lock()
 	b.isClosing = true

@@ -16,7 +16,7 @@ type Fleet interface {
 	Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) (*forward.Remainder, error)
 }
 
-func (g *Gateway) serveFleet(w *recorder, r *http.Request, c *call) error {
+func (g *Gateway) serveFleet(w *countingWriter, r *http.Request, c *call) error {
 	if err := g.identify(r, c); err != nil {
 		return err
 	}

@@ -31,9 +31,9 @@ const (
 	FirstByte = 5 * time.Second
 	maxSlow   = 1024
 	slowTTL   = 30 * time.Second
-	// slowShare times the duration of a slow request is how long the bridge serves requests like it. So they occupy a
-	// process for a twentieth of its time.
-	slowShare = 20
+	// slowFactor limits the time in which slow requests occupy a process to a twentieth. After a request of duration d,
+	// requests with its key are redirected for slowFactor*d, and at least for slowTTL.
+	slowFactor = 20
 )
 
 // Function redirects a request to the bridge if a function cannot serve it. A 307 makes the client repeat a request
@@ -98,8 +98,9 @@ func (f *Function) redirectUnserved(w http.ResponseWriter, r *http.Request, req 
 var errFirstByte = fmt.Errorf("the answer did not begin in time: %w", context.DeadlineExceeded)
 
 // forward works like forward.Do, but redirects a read whose response does not begin within FirstByte. It redirects a
-// request that the member's circuit breaker refuses, because the bridge can wait for a trial. It also redirects
-// requests like a slow one, as measure describes. A write that was sent to the member continues.
+// request that the member's circuit breaker refuses. The breaker of the bridge may allow the call that finds whether
+// the member responds again. forward also redirects requests like a slow one, as measure describes. A write that was
+// sent to the member continues.
 func (f *Function) forward(w http.ResponseWriter, r *http.Request, c *forward.Call) error {
 	name, isRead := c.Member.Cluster.Name, isSafeMethod(r.Method)
 	read, write := readKey(name, c.User), writeKey(name)
@@ -153,13 +154,13 @@ func (f *Function) forwardInTime(w http.ResponseWriter, r *http.Request, c *forw
 	return err
 }
 
-// measure begins a request. If end is called after FirstByte or later, requests with the same key are redirected for
-// slowShare times as long.
+// measure returns the function to call at the end of a request. If the request lasted FirstByte or longer, requests
+// with its key are redirected for slowFactor times its duration, and at least for slowTTL.
 func (f *Function) measure(key string) (end func()) {
 	began, slow := time.Now(), f.FirstByte
 	return func() {
 		if d := time.Since(began); d >= slow {
-			f.slow.add(key, max(slowShare*d, slowTTL))
+			f.slow.add(key, max(slowFactor*d, slowTTL))
 		}
 	}
 }
@@ -205,7 +206,7 @@ func writeKey(cluster string) string { return cluster }
 
 func fleetKey(u *identity.User) string { return " " + u.Name }
 
-// redirectTo returns a *status.Error that redirects to the same URL at the bridge, or explains why it cannot.
+// redirectTo returns a *status.Error that redirects to the request's URL under /bridge, or explains why it cannot.
 func (f *Function) redirectTo(w http.ResponseWriter, r *http.Request, rt route.Route, why string) error {
 	if rt.Bridge && f.bridge == "" {
 		return status.New(status.Internal, "",
@@ -218,7 +219,7 @@ func (f *Function) redirectTo(w http.ResponseWriter, r *http.Request, rt route.R
 
 func (f *Function) redirected(why, uri string) *status.Error {
 	return status.New(status.Redirected, "",
-		"%s; the bridge serves it at %s (clients that follow redirects do so; with curl add -L)",
+		"%s; follow the redirect to the bridge at %s, as most clients do; curl needs -L",
 		why, f.location(uri))
 }
 

@@ -146,30 +146,30 @@ func (g *Gateway) AuditStats() audit.Stats {
 
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	rec, r, c := g.begin(w, r)
+	counting, r, c := g.begin(w, r)
 	defer c.end()
-	defer rec.end()
-	defer g.finish(rec, r, c)
-	if err := g.serve(rec, r, c); err != nil {
-		fail(rec, r, c, err)
+	defer counting.end()
+	defer g.finish(counting, r, c)
+	if err := g.serve(counting, r, c); err != nil {
+		fail(counting, r, c, err)
 	}
 }
 
 // begin sets Audit-Id and the sandbox headers. The returned request has the client's address in its context, and a
 // body with deadlines.
-func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) (*recorder, *http.Request, *call) {
+func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) (*countingWriter, *http.Request, *call) {
 	c := newCall(g.cfg.Audit.Begin(r), w.Header())
 	c.setAuditID(r)
 	sandbox(w.Header())
 	r = r.WithContext(limits.WithSource(r.Context(), g.cfg.Source.Source(r)))
-	rec := &recorder{ResponseWriter: w}
-	rec.deadlines, r.Body = newDeadlines(w, r, g.cfg.ClientTimeout)
-	return rec, r, c
+	counting := &countingWriter{ResponseWriter: w}
+	counting.deadlines, r.Body = newDeadlines(w, r, g.cfg.ClientTimeout)
+	return counting, r, c
 }
 
 // serve returns a *status.Error or, if the client has gone, the context's error. Its caller writes the error, unless a
 // response has begun.
-func (g *Gateway) serve(w *recorder, r *http.Request, c *call) error {
+func (g *Gateway) serve(w *countingWriter, r *http.Request, c *call) error {
 	if err := g.accept(r, c); err != nil {
 		return err
 	}
@@ -209,8 +209,9 @@ var methods = []string{
 
 // fail writes an error, or panics with http.ErrAbortHandler if the client is gone. It does neither once a response has
 // begun.
-func fail(w *recorder, r *http.Request, c *call, err error) {
-	// net/http cancels the context of a late body. Check that first: the client is not gone, and gets the error.
+func fail(w *countingWriter, r *http.Request, c *call, err error) {
+	// If the body exceeded its deadline, net/http has cancelled the request's context. Check that first: the client is
+	// still connected, and gets the error.
 	err = cmp.Or(w.deadlines.late(), err)
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) && w.code == 0 {
 		panic(http.ErrAbortHandler) // a return would send a response of 200
@@ -237,7 +238,7 @@ const maxRefusedBody = 4 << 20
 // reads up to maxRefusedBody bytes of the body. A connection that is closed with unread bytes is reset, and the client
 // could lose the response.
 func writeRefusal(
-	w *recorder, r *http.Request, err error, writeError func(http.ResponseWriter, error) *status.Error,
+	w *countingWriter, r *http.Request, err error, writeError func(http.ResponseWriter, error) *status.Error,
 ) {
 	w.deadlines.refuse()
 	if r.ContentLength == 0 {

@@ -13,9 +13,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// finish ends the audit event and logs the request. It must be deferred: it converts a panic into an error if nothing
-// was written yet, and repeats it as http.ErrAbortHandler otherwise.
-func (g *Gateway) finish(w *recorder, r *http.Request, c *call) {
+// finish ends the audit event and logs the request. It must be deferred. After a panic, it writes an error if the
+// response has not begun, or else panics with http.ErrAbortHandler. It repeats a panic of http.ErrAbortHandler.
+func (g *Gateway) finish(w *countingWriter, r *http.Request, c *call) {
 	panicked := recover()
 	isFault := panicked != nil && panicked != http.ErrAbortHandler //nolint:errorlint // net/http compares it so
 	if isFault {
@@ -36,7 +36,7 @@ func (g *Gateway) finish(w *recorder, r *http.Request, c *call) {
 }
 
 // failPanic returns the value to panic with again, or nil if it wrote an error.
-func (g *Gateway) failPanic(w *recorder, r *http.Request, c *call, panicked any) any {
+func (g *Gateway) failPanic(w *countingWriter, r *http.Request, c *call, panicked any) any {
 	c.err = &status.Error{
 		Reason: status.Internal, Message: "the gateway failed to handle the call; its log has the cause",
 	}
@@ -50,7 +50,7 @@ func (g *Gateway) failPanic(w *recorder, r *http.Request, c *call, panicked any)
 }
 
 // logRequest logs one event for the request. Beyond a rate, unidentified callers have one event for many requests.
-func (g *Gateway) logRequest(r *http.Request, w *recorder, c *call, isAborted bool) {
+func (g *Gateway) logRequest(r *http.Request, w *countingWriter, c *call, isAborted bool) {
 	g.logSummary(limits.CombineEvery)
 	isIdentified := c.isIdentified(w.code)
 	failure, level := failureAttrs(c, isIdentified, isAborted)
@@ -72,13 +72,14 @@ func (g *Gateway) logRequest(r *http.Request, w *recorder, c *call, isAborted bo
 	}
 }
 
-// logEvent is the event of a request of an unidentified caller.
+// logEvent is the part of an unidentified caller's event that a summary repeats.
 type logEvent struct {
 	level slog.Level
 	attrs []slog.Attr
 }
 
-// logSummary logs the event of those requests that have none of their own. It has the attributes of the first.
+// logSummary logs one event for all requests that had none of their own, unless the first of them is younger than
+// minAge. The event has the attributes of the first.
 func (g *Gateway) logSummary(minAge time.Duration) {
 	s := g.unidentified.Summary(time.Now(), minAge)
 	if s == nil {
@@ -91,7 +92,7 @@ func (g *Gateway) logSummary(minAge time.Duration) {
 // maxLogged is the maximum number of bytes of each part of the URL in the log. Names in Kubernetes are shorter.
 const maxLogged = limits.MaxUnidentified
 
-func targetAttrs(r *http.Request, w *recorder, c *call) []slog.Attr {
+func targetAttrs(r *http.Request, w *countingWriter, c *call) []slog.Attr {
 	res := c.request.Resource
 	text := func(key, value string) slog.Attr { return slog.String(key, limits.Cut(value, maxLogged)) }
 	return []slog.Attr{
@@ -112,7 +113,7 @@ func callerAttrs(c *call) []slog.Attr {
 	return attrs
 }
 
-// failureAttrs also returns the least level of the event.
+// failureAttrs also returns the minimum level of the event.
 func failureAttrs(c *call, isIdentified, isAborted bool) (attrs []slog.Attr, least slog.Level) {
 	least = slog.LevelInfo
 	text := slog.String

@@ -163,7 +163,8 @@ func TestFunctionLeavesSilentClusterToBridge(t *testing.T) {
 			if got := resp.Header.Get("Location"); got != "https://bridge.example/bridge"+tt.path {
 				t.Errorf("%s %s: Location is %q", tt.method, tt.path, got)
 			}
-			gatewaytest.WantStatus(t, resp, http.StatusTemporaryRedirect, "redirected", unanswered+"; the bridge serves it")
+			gatewaytest.WantStatus(t, resp, http.StatusTemporaryRedirect, "redirected",
+				unanswered+"; follow the redirect to the bridge at ")
 		}
 		for _, method := range []string{"GET", "DELETE"} {
 			path := "/fleet/api/v1/namespaces/a/pods/p@m"

@@ -44,7 +44,7 @@ func (plainStreams) ServeWatch(w http.ResponseWriter, r *http.Request, _ string,
 }
 
 func (g *Gateway) serveWatch(
-	w *recorder, r *http.Request, c *call, check func(context.Context) error, serve Handler,
+	w *countingWriter, r *http.Request, c *call, check func(context.Context) error, serve Handler,
 ) error {
 	r, stop := g.recheck(r, c, check)
 	defer stop()
