@@ -21,22 +21,22 @@ import (
 // Check is one condition of readiness.
 type Check struct {
 	Name   string
-	Fail   func(ctx context.Context) error // the error is visible to everyone who can reach the admin port
+	Run    func(ctx context.Context) error // everyone who can reach the admin port can read the error
 	Shared bool                            // depends on something that all bridges share, so another bridge is no better
 }
 
-// All checks are cached for checkMemory, so that probes cannot load the stores. Checks that are not shared are cheap,
-// and also run uncached for /healthz.
+// The result of all checks is cached for checkTTL, except while draining, so that probes cannot load the stores. Checks
+// that are not shared are cheap, and also run uncached for /healthz.
 const (
 	checkTimeout = 3 * time.Second
-	checkMemory  = time.Second
+	checkTTL     = time.Second
 )
 
-// Admin serves /livez, /readyz, /healthz and /metrics for operators. /healthz is for load balancers and whatever
-// replaces a failed bridge. After a bridge was ready once, /healthz ignores shared checks: its caches still help, and a
-// new bridge would have none.
+// Admin serves /livez, /readyz, /healthz and /metrics for operators. /healthz is for load balancers and for
+// programs that replace failed bridges, such as Amazon ECS. After a bridge was ready once, /healthz ignores shared
+// checks: its caches still help, and a new bridge would have none.
 func (b *Bridge) Admin(checks ...Check) http.Handler {
-	checks = append([]Check{{Name: "draining", Fail: func(context.Context) error {
+	checks = append([]Check{{Name: "draining", Run: func(context.Context) error {
 		if b.draining.Load() {
 			return errors.New("shutting down")
 		}
@@ -54,7 +54,7 @@ func (b *Bridge) Admin(checks ...Check) http.Handler {
 	ready := func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		if time.Since(last) > checkMemory || b.draining.Load() {
+		if time.Since(last) > checkTTL || b.draining.Load() {
 			code, text = run(r.Context(), checks)
 			last = time.Now()
 			wasReady.CompareAndSwap(false, code == http.StatusOK)
@@ -90,7 +90,7 @@ func run(ctx context.Context, checks []Check) (int, string) {
 	errs := make([]error, len(checks))
 	var wg sync.WaitGroup
 	for i, c := range checks {
-		wg.Go(func() { errs[i] = c.Fail(ctx) })
+		wg.Go(func() { errs[i] = c.Run(ctx) })
 	}
 	wg.Wait()
 	var out strings.Builder
@@ -109,11 +109,11 @@ func run(ctx context.Context, checks []Check) (int, string) {
 
 func storeChecks(sec secrets.Store, obj objects.Store) []Check {
 	return []Check{
-		{Name: "objects", Shared: true, Fail: func(ctx context.Context) error {
+		{Name: "objects", Shared: true, Run: func(ctx context.Context) error {
 			_, err := obj.Revision(ctx)
 			return err
 		}},
-		{Name: "secrets", Shared: true, Fail: func(ctx context.Context) error {
+		{Name: "secrets", Shared: true, Run: func(ctx context.Context) error {
 			_, err := sec.Get(ctx, "readyz")
 			if errors.Is(err, secrets.ErrNotFound) {
 				return nil // the store responded
@@ -124,7 +124,7 @@ func storeChecks(sec secrets.Store, obj objects.Store) []Check {
 }
 
 func listenerCheck(addr net.Addr) Check {
-	return Check{Name: "listener", Fail: func(ctx context.Context) error {
+	return Check{Name: "listener", Run: func(ctx context.Context) error {
 		host, port, err := net.SplitHostPort(addr.String())
 		if err != nil {
 			return err

@@ -73,7 +73,7 @@ func (b *Bridge) RegisterAuditMetrics(gw *gateway.Gateway) {
 	}
 	counter(auditLost, "Audit events that could not be delivered.", func(s audit.Stats) uint64 { return s.Lost })
 	counter(auditRefused,
-		"Calls that were refused because too many audit events, of all callers or of this one, wait for delivery.",
+		"Calls that were refused because the audit queue or the caller's part of it was full.",
 		func(s audit.Stats) uint64 { return s.Refused })
 	counter("clusterpass_audit_overridden_total",
 		"Calls that were served although the audit queue or the caller's part of it was full, by an operator's override.",

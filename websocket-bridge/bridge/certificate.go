@@ -42,14 +42,15 @@ func (c *Config) validateCertificate() error {
 	case c.Source == "": // the bridge's default would let clients that connect directly choose their address
 		return &config.Error{
 			Variable: "CLUSTERPASS_SOURCE_ADDRESS",
-			Problem:  "set it together with CLUSTERPASS_TLS_CERT or CLUSTERPASS_HOSTS: peer if clients connect directly",
-			Example:  string(limits.PeerSource),
+			Problem: "it has no default with CLUSTERPASS_TLS_CERT or CLUSTERPASS_HOSTS; set peer if clients connect " +
+				"directly, or forwarded if only a load balancer connects",
+			Example: string(limits.PeerSource),
 		}
 	case c.MTLSHeader != "" && c.Source != limits.ForwardedSource:
 		return &config.Error{
 			Variable: "CLUSTERPASS_MTLS_HEADER",
-			Problem: "clients that connect to CLUSTERPASS_TLS_CERT or CLUSTERPASS_HOSTS could write it; remove it, or set " +
-				"CLUSTERPASS_SOURCE_ADDRESS=forwarded if only a load balancer connects",
+			Problem: "with CLUSTERPASS_TLS_CERT or CLUSTERPASS_HOSTS, clients can connect directly and write this header; " +
+				"remove CLUSTERPASS_MTLS_HEADER, or set CLUSTERPASS_SOURCE_ADDRESS=forwarded if only a load balancer connects",
 		}
 	}
 	return nil
@@ -101,7 +102,7 @@ type parsedCertificate struct {
 	files *dynamiccertificates.DynamicCertKeyPairContent
 }
 
-// Enqueue parses the files' content, which is valid.
+// Enqueue parses the content that files has read. files has validated it, so parsing does not fail.
 func (p *parsedCertificate) Enqueue() {
 	if pair, err := tls.X509KeyPair(p.files.CurrentCertKeyContent()); err == nil {
 		p.Store(&pair)

@@ -17,8 +17,8 @@ import (
 // CloudWatch alarms evaluate minutes.
 const cloudWatchPeriod = time.Minute
 
-// cloudWatch prints a line for CloudWatch Logs every cloudWatchPeriod until ctx ends.
-func (b *Bridge) cloudWatch(ctx context.Context, out io.Writer, namespace string) {
+// printCloudWatch prints a line for CloudWatch Logs every cloudWatchPeriod until ctx ends.
+func (b *Bridge) printCloudWatch(ctx context.Context, out io.Writer, namespace string) {
 	t := time.NewTicker(cloudWatchPeriod)
 	defer t.Stop()
 	for before := (totals{}); ; {
@@ -46,8 +46,8 @@ const RecordingFailuresMetric = "RecordingFailures"
 type totals struct{ failed, stale, auditLost, auditRefused, agentReuses, unrecorded float64 }
 
 // cloudWatchLine returns the metrics in the embedded metric format, and the current totals. Counters cover the time
-// since before, and those of rare events are omitted at 0. Open streams include connections of the tunnel port, which
-// need as much memory.
+// since before, and those of rare events are omitted at 0. Open streams include requests and connections at the
+// tunnel port, which need as much memory.
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) (line []byte, all totals, err error) {
 	families, err := b.Metrics.Gather()
@@ -80,7 +80,7 @@ func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) 
 	type metric struct{ Name, Unit string }
 	values := map[string]any{
 		"OpenStreams": open, "FailedStreams": all.failed - before.failed,
-		"Agents": agents, "TunnelStreams": tunnels, // for queries of the log, since each metric costs
+		"Agents": agents, "TunnelStreams": tunnels, // only for queries of the log, since each metric costs
 	}
 	metrics := []metric{{"OpenStreams", "Count"}, {"FailedStreams", "Count"}}
 	if b.limits.MaxStreams > 0 {

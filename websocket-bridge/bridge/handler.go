@@ -36,8 +36,9 @@ type Handler struct {
 	closers []func() error // in the order of opening
 }
 
-// NewHandler opens the gateway with all its parts, the tunnel port, probes, and the maintenance of passes. When ctx
-// ends, agents connect elsewhere. Call Close when done.
+// NewHandler opens the gateway with all its parts, and listens on the tunnel port. It starts the health probes and the
+// maintenance of keys and passes, which end with ctx. When ctx ends, agents also connect to another bridge. Call Close
+// when done.
 func (b *Bridge) NewHandler(ctx context.Context, p *assembly.Parts, cfg HandlerConfig) (_ *Handler, err error) {
 	h := &Handler{}
 	defer func() {
@@ -53,7 +54,8 @@ func (b *Bridge) NewHandler(ctx context.Context, p *assembly.Parts, cfg HandlerC
 	}
 	members := p.NewMembers(h.Agents)
 	h.onClose(members.Close)
-	api, err := cfg.API.Open(ctx, p, members, cfg.Fleet, false)
+	const probesOnGet = false // startBackground runs a Prober
+	api, err := cfg.API.Open(ctx, p, members, cfg.Fleet, probesOnGet)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +97,7 @@ func (h *Handler) openAgents(ctx context.Context, b *Bridge, p *assembly.Parts, 
 func (h *Handler) startBackground(ctx context.Context, b *Bridge, log *slog.Logger, api *apiconfig.API) {
 	h.onClose(background(ctx, func(ctx context.Context) {
 		api.Issuer.Maintain(ctx, func(err error) {
-			log.Warn("keys cannot be published now, or expired passes deleted", "error", err.Error())
+			log.Warn("the maintenance of keys and passes failed", "error", err.Error())
 		})
 	}))
 	if b.limits.ProbeInterval == 0 {

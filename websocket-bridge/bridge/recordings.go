@@ -20,8 +20,8 @@ type Recordings struct {
 }
 
 const (
-	keyTimeout = 10 * time.Second
-	keyRetry   = 5 * time.Second
+	keyTimeout = 10 * time.Second // for one attempt to read or create the key of recordings
+	keyRetry   = 5 * time.Second  // between two attempts
 )
 
 // openRecordings opens the store of recordings, and enforces its limits in the background. If the key of recordings is
@@ -41,7 +41,7 @@ func (h *Handler) openRecordings(ctx context.Context, b *Bridge, p *assembly.Par
 	begin := func(ctx context.Context) error { return b.beginRecording(ctx, p, store) }
 	if err := begin(ctx); err != nil {
 		p.Log.Warn("sessions cannot be recorded yet", "error", err.Error())
-		h.onClose(background(ctx, func(ctx context.Context) { retry(ctx, p.Log, begin) }))
+		h.onClose(background(ctx, func(ctx context.Context) { retryBegin(ctx, p.Log, begin) }))
 	}
 	return nil
 }
@@ -57,15 +57,15 @@ func (b *Bridge) beginRecording(ctx context.Context, p *assembly.Parts, store re
 	return nil
 }
 
-// retry calls do until it succeeds or ctx ends.
-func retry(ctx context.Context, log *slog.Logger, do func(context.Context) error) {
+// retryBegin calls begin every keyRetry until it succeeds or ctx ends.
+func retryBegin(ctx context.Context, log *slog.Logger, begin func(context.Context) error) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(keyRetry):
 		}
-		err := do(ctx)
+		err := begin(ctx)
 		if err == nil {
 			log.Info("sessions can be recorded now")
 			return

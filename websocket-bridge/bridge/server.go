@@ -57,7 +57,7 @@ func Run(ctx context.Context, cfg *Config, logTo io.Writer) (err error) {
 	if cfg.CloudWatch != "" {
 		printing, stop := context.WithCancel(context.WithoutCancel(ctx)) // until the drain ends
 		defer stop()
-		go b.cloudWatch(printing, os.Stdout, cfg.CloudWatch)
+		go b.printCloudWatch(printing, os.Stdout, cfg.CloudWatch)
 	}
 	srv := cfg.HTTPServer(h)
 	srv.ErrorLog = slog.NewLogLogger(parts.Log.Handler(), slog.LevelDebug) // mostly TLS handshakes

@@ -27,25 +27,27 @@ const (
 // unverified limits calls with bearer tokens that only a member can check. It is safe for concurrent use.
 type unverified struct {
 	refuse     func(limit, format string, args ...any) error
-	bodies     *slots // calls whose body has not arrived
-	calls      *slots // calls in flight
+	bodies     *slots // for calls until their body has arrived
+	calls      *slots // for calls from then until they end
 	accepted   *cache.Expiring[tokenKey, struct{}]
 	secret     [sha256.Size]byte // HMAC key of keyOf, random for each process
 	sourceless atomic.Uint64     // number of calls without a known source address
 }
 
-// slots limits calls of one phase. No token and no source address gets all slots. Any client can make tokens up, so
-// unknown tokens share a part of the slots, and each source address gets a part of that.
+// slots limits calls before their body has arrived, or calls from then on. No token and no source address gets all
+// slots. A token is unknown if its cluster has not accepted it within tokenAccepted. Any client can make such tokens
+// up, so they share a part of the slots, and each source address gets a part of that.
 type slots struct {
 	all     *quota.Quota // by token, of any cluster
 	sources *quota.Quota // by source
 	unknown *quota.Quota // calls of unknown tokens, by source
 }
 
-// Fractions of all slots that one token and one source address may use.
+// One token may use Limits.MaxUnverified/tokenDivisor slots, and one source address MaxUnverified/sourceDivisor, but at
+// least one.
 const (
-	tokenShare  = 4
-	sourceShare = 2
+	tokenDivisor  = 4
+	sourceDivisor = 2
 )
 
 type tokenKey [sha256.Size]byte
@@ -56,12 +58,13 @@ func newUnverified(l Limits, refuse func(limit, format string, args ...any) erro
 		unknown = min(unknown, half) // the other half of a cluster's calls is for accepted tokens and verified users
 	}
 	newSlots := func(all int) *slots {
-		each := func(fraction int) int { return min(l.MaxUnverified, max(1, l.MaxUnverified/fraction)) } // 0 without a limit
+		each := func(divisor int) int { return min(l.MaxUnverified, max(1, l.MaxUnverified/divisor)) } // 0 without a limit
 		return &slots{
-			all: quota.New(all, each(tokenShare)), sources: quota.New(0, each(sourceShare)),
+			all: quota.New(all, each(tokenDivisor)), sources: quota.New(0, each(sourceDivisor)),
 			unknown: quota.New(unknown, l.MaxUnknownPerSource),
 		}
 	}
+	// Unknown tokens whose bodies never arrive leave MaxUnverified slots for the bodies of accepted ones.
 	u := &unverified{
 		refuse: refuse, accepted: cache.NewExpiring[tokenKey, struct{}](maxAcceptedTokens, nil),
 		bodies: newSlots(l.MaxUnverified + min(l.MaxUnverified, unknown)), calls: newSlots(l.MaxUnverified),
@@ -121,8 +124,8 @@ func (c *unverifiedCall) acquire(s *slots) (err error) {
 		return c.u.refuse("unverified", "the call was refused: the bridge reached its limit of calls in flight with "+
 			"tokens that only clusters can verify; try again later")
 	case quota.Each:
-		return c.u.refuse("caller", "the call was refused: your token has %d calls in flight to clusters that alone can "+
-			"verify it; try again when some have ended", s.all.Each())
+		return c.u.refuse("caller", "the call was refused: your token has %d calls in flight to passthrough clusters, "+
+			"the limit for one token; try again when some have ended", s.all.Each())
 	}
 	if acquire(s.sources, c.source) != quota.None {
 		return c.u.refuse("source", "the call was refused: your address has %d calls in flight with tokens that only "+
@@ -151,7 +154,8 @@ func (c *unverifiedCall) Enter() error {
 	return c.acquire(c.u.calls)
 }
 
-// ObserveResponse releases the slot of an unknown token that the response proves.
+// ObserveResponse records what the response shows about the token. A 401 makes the token unknown. After a response that
+// proves it, the token is accepted for tokenAccepted, and the call releases its slot of unknown tokens.
 func (c *unverifiedCall) ObserveResponse(code int) error {
 	switch {
 	case code == http.StatusUnauthorized:
