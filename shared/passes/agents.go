@@ -44,7 +44,7 @@ type enrolment struct {
 	Generation    uint64    `json:"generation,omitempty"`
 	KeyThumbprint string    `json:"key,omitempty"`
 	Renewed       time.Time `json:"renewed,omitzero"`
-	// Reuse is not nil if a credential was reused, which ended all credentials of the enrolment.
+	// Reuse is set when a replaced credential was used. All credentials of the enrolment have ended then.
 	Reuse *Reuse `json:"reuse,omitempty"`
 }
 

@@ -50,7 +50,7 @@ func (e *enrolment) checkNotEnded(cluster string) error {
 	if e.Reuse == nil {
 		return nil
 	}
-	return refusal(nil, "the credentials of the agents ended at %s, because one that was replaced was used; %s",
+	return refusal(nil, "the credentials of the agents were ended at %s, because a replaced credential was used; %s",
 		e.Reuse.Time.UTC().Format(time.RFC3339), rejoinHint(cluster))
 }
 
@@ -131,7 +131,8 @@ func (e *enrolment) renew(a *Agent, thumbprint string, now time.Time) (generatio
 var errEnrolmentGone = errors.New("the enrolment is gone")
 
 // EndAgents ends all credentials of the agent's cluster after a reuse, and sets the condition AgentCredentialReused.
-// Every bridge refuses these credentials within MaxAge. EndAgents does nothing if they have ended already.
+// Every bridge refuses these credentials within MaxAge. EndAgents does nothing if they have ended already, or if the
+// enrolment was deleted or replaced.
 func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 	err := i.editEnrolment(ctx, a, func(*enrolment) (bool, error) { return false, nil })
 	if isRefusal(err) {

@@ -144,7 +144,8 @@ func (i *Issuer) renewKeys(ctx context.Context, set string) (keys *keySet, err e
 	now := i.now()
 	err = i.republish(ctx, set, func(p *publishedKeys) (bool, error) {
 		if p.Signer != "" {
-			const todo = "name it in CLUSTERPASS_PASS_KMS_KEY, or run clusterpass pass rotate-key"
+			const todo = "name it in CLUSTERPASS_PASS_KMS_KEY, or run clusterpass pass rotate-key to sign with keys of the " +
+				"secret store"
 			return false, fmt.Errorf("%w: the key %s signs them; %s", ErrNotSigner, p.Signer, todo)
 		}
 		var err error
@@ -210,7 +211,8 @@ func (i *Issuer) PublishAll(ctx context.Context) error {
 //   - to PassKeys without a Signer. The key of a former Signer then only verifies.
 //
 // A new key signs after activationDelay, or at once if its set has no older key. If discard is true, RotateKey deletes
-// the older keys, which ends their tokens. With a Signer, discard must be true. PassKeys then keeps only its key.
+// the older keys, which ends their tokens. With a Signer, discard must be true. PassKeys then keeps only the Signer's
+// key.
 func (i *Issuer) RotateKey(ctx context.Context, discard bool) error {
 	if i.Signer != nil && !discard {
 		return errors.New("rotate keys: a key in KMS signs passes; name a new one in CLUSTERPASS_PASS_KMS_KEY, or use " +

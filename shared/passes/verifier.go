@@ -274,8 +274,8 @@ func (v *Verifier) user(ctx context.Context, name, uid string, end time.Time) (*
 				v.cfg.Now().Before(expires) {
 				return nil
 			}
-			_, now, err := v.pass(ctx, name, uid)
-			if err == nil && !reflect.DeepEqual(now.Spec, p.Spec) {
+			_, current, err := v.pass(ctx, name, uid)
+			if err == nil && !reflect.DeepEqual(current.Spec, p.Spec) {
 				err = refusal(nil, "the pass %q was changed since the stream was opened; open it again", name)
 			}
 			return err
