@@ -23,8 +23,8 @@ import (
 // Kubernetes is the Kind of an Address in a hub cluster.
 const Kubernetes = "kubernetes"
 
-// Address is the location of an installation's stores: dir:PATH, aws:PREFIX or kubernetes:NAMESPACE. The others may
-// have options after a comma.
+// Address is the location of an installation's stores: dir:PATH, aws:PREFIX or kubernetes:NAMESPACE. The last
+// two may have options, each after a comma.
 type Address struct {
 	Kind, Where string
 	// Key is the option key of aws: the alias, ID or ARN of the KMS key for new secrets. Empty means the AWS managed key.

@@ -221,8 +221,8 @@ type state struct {
 	current   uint64 // the revision of the hub
 }
 
-// look reads the announcement.
-func (s *Store) look(ctx context.Context) (state, error) {
+// readAnnouncement reads the announcement. If it has not changed for s.every, readAnnouncement announces again.
+func (s *Store) readAnnouncement(ctx context.Context) (state, error) {
 	ctx, cancel := context.WithTimeout(ctx, hub.CallTimeout)
 	defer cancel()
 	var list recordList
@@ -252,7 +252,7 @@ func (s *Store) look(ctx context.Context) (state, error) {
 
 // Revision implements objects.Store.
 func (s *Store) Revision(ctx context.Context) (uint64, error) {
-	now, err := s.look(ctx)
+	now, err := s.readAnnouncement(ctx)
 	if err != nil {
 		return 0, s.fail("read", "the revision", err)
 	}
@@ -288,9 +288,9 @@ func (p *poller) silence(announced uint64, now time.Time) time.Duration {
 	return now.Sub(p.since)
 }
 
-// lookSince returns a state that was read at most age ago. Callers who wait for a read share its failure, since the
-// next one would probably fail as late.
-func (s *Store) lookSince(ctx context.Context, age time.Duration) (state, error) {
+// recentAnnouncement returns a state that was read at most age ago. Callers who wait for a read share its failure,
+// since the next one would probably fail as late.
+func (s *Store) recentAnnouncement(ctx context.Context, age time.Duration) (state, error) {
 	called := time.Now()
 	select {
 	case s.poll.gate <- struct{}{}:
@@ -308,7 +308,7 @@ func (s *Store) lookSince(ctx context.Context, age time.Duration) (state, error)
 	if failure != nil && failed.After(called) {
 		return state{}, failure
 	}
-	now, err := s.look(ctx)
+	now, err := s.readAnnouncement(ctx)
 	s.poll.mu.Lock()
 	defer s.poll.mu.Unlock()
 	switch {

@@ -133,7 +133,7 @@ func TestReadersShareFailure(t *testing.T) {
 		start, ended := time.Now(), make(chan error)
 		for range 50 {
 			go func() {
-				_, err := s.lookSince(t.Context(), time.Second)
+				_, err := s.recentAnnouncement(t.Context(), time.Second)
 				ended <- err
 			}()
 		}
@@ -149,12 +149,12 @@ func TestReadersShareFailure(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		go func() {
-			_, err := s.lookSince(ctx, time.Second)
+			_, err := s.recentAnnouncement(ctx, time.Second)
 			ended <- err
 		}()
 		synctest.Wait()
 		start = time.Now()
-		_, err := s.lookSince(t.Context(), time.Second)
+		_, err := s.recentAnnouncement(t.Context(), time.Second)
 		if first := <-ended; first == nil || err == nil || time.Since(start) < 5*time.Second {
 			t.Errorf("%v, %v after %s", first, err, time.Since(start))
 		}

@@ -20,7 +20,7 @@ const (
 	progressEvery = 2 * time.Second
 	// maxEvent exceeds a watch event with the largest Record.
 	maxEvent = 2 << 20
-	// streamTime is how long a watch of the API server lasts at least.
+	// streamTime is the minimum of the timeout with which a watch of the API server begins.
 	streamTime = 4 * time.Minute
 )
 
@@ -28,7 +28,7 @@ const (
 func (s *Store) Changes(ctx context.Context, from uint64, limit int) ([]objects.Event, uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, hub.CallTimeout)
 	defer cancel()
-	now, err := s.look(ctx)
+	now, err := s.readAnnouncement(ctx)
 	if err == nil {
 		err = checkFrom(from, now)
 	}
@@ -44,13 +44,13 @@ func (s *Store) Changes(ctx context.Context, from uint64, limit int) ([]objects.
 	var changes []objects.Event
 	last := from
 	for n := 1; last < now.announced; n++ {
-		w, err := s.open(ctx, last)
+		in, err := s.open(ctx, last)
 		if err != nil {
 			return nil, 0, s.fail("read", "changes", err)
 		}
 		for err == nil && last < now.announced {
 			var e event
-			if e, err = w.next(); err != nil {
+			if e, err = in.next(); err != nil {
 				break
 			}
 			if last = e.revision; e.isWrite {
@@ -60,7 +60,7 @@ func (s *Store) Changes(ctx context.Context, from uint64, limit int) ([]objects.
 				err = tooMany(from, limit)
 			}
 		}
-		_ = w.Close()
+		_ = in.Close()
 		if errors.Is(err, io.EOF) {
 			err = hub.Sleep(ctx, hub.Pause(n))
 		}
@@ -75,7 +75,8 @@ func tooMany(from uint64, limit int) error {
 	return fmt.Errorf("%w: more than %d writes after revision %d", objects.ErrCompacted, limit, from)
 }
 
-// checkFrom returns ErrCompacted for a revision of another or a restored hub. For the API server, 0 means any revision.
+// checkFrom returns ErrCompacted for a revision after the current one, as from another hub or from before a restore. It
+// also does for 0, which the API server would read as any revision.
 func checkFrom(from uint64, now state) error {
 	if from == 0 || from > now.current {
 		return fmt.Errorf("%w: revision %d of %d", objects.ErrCompacted, from, now.current)
@@ -86,7 +87,7 @@ func checkFrom(from uint64, now state) error {
 // Watch implements objects.Store. It delivers events as the API server sends them.
 func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
 	progress func(uint64)) error {
-	now, err := s.look(ctx)
+	now, err := s.readAnnouncement(ctx)
 	if err == nil {
 		err = checkFrom(from, now)
 	}
@@ -126,20 +127,20 @@ type watcher struct {
 // stop marks an error of the caller's function, which Watch returns unchanged.
 type stop struct{ error }
 
-var errStuck = errors.New("the watch of the API server lags behind its lists")
+var errStuck = errors.New("the watch of the API server did not send an announcement that a read has shown")
 
 // follow delivers the events of one watch of the API server until that ends.
 func (w *watcher) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	st, err := w.store.open(ctx, w.at)
+	in, err := w.store.open(ctx, w.at)
 	if err != nil {
 		return err
 	}
 	events, ended := make(chan event), make(chan error, 1)
 	go func() { // ends when the stream is closed, or ctx ends
 		for {
-			e, err := st.next()
+			e, err := in.next()
 			if err != nil {
 				ended <- err
 				close(events)
@@ -156,13 +157,13 @@ func (w *watcher) follow(ctx context.Context) error {
 	}()
 	defer func() {
 		cancel()
-		_ = st.Close()
+		_ = in.Close()
 		for range events {
 		}
 	}()
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
-	var behind uint64 // an announcement that the last tick missed, or 0
+	var awaited uint64 // the announcement that the watch had not sent at the last tick, or 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -175,17 +176,17 @@ func (w *watcher) follow(ctx context.Context) error {
 				return err
 			}
 		case <-tick.C:
-			now, err := w.store.lookSince(ctx, progressEvery/2)
+			now, err := w.store.recentAnnouncement(ctx, progressEvery/2)
 			switch {
 			case err != nil:
 				return err
 			case now.announced <= w.at:
 				w.report()
-				behind = 0
-			case behind != 0 && w.at < behind:
+				awaited = 0
+			case awaited != 0 && w.at < awaited:
 				return errStuck
 			default:
-				behind = now.announced
+				awaited = now.announced
 			}
 		}
 	}
@@ -223,14 +224,14 @@ type event struct {
 	write    objects.Event
 }
 
-// events reads a watch of the API server. It is not safe for concurrent use, except Close.
-type events struct {
+// eventReader reads a watch of the API server. It is not safe for concurrent use, except Close.
+type eventReader struct {
 	io.Closer
 	limit   *io.LimitedReader
 	decoder *json.Decoder
 }
 
-func (s *Store) open(ctx context.Context, from uint64) (*events, error) {
+func (s *Store) open(ctx context.Context, from uint64) (*eventReader, error) {
 	lasts := streamTime + rand.N(streamTime/4) //nolint:gosec // no secret depends on it
 	body, err := s.client.Stream(ctx, s.path(), url.Values{
 		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {strconv.FormatUint(from, 10)},
@@ -240,17 +241,17 @@ func (s *Store) open(ctx context.Context, from uint64) (*events, error) {
 		return nil, err
 	}
 	limit := &io.LimitedReader{R: body, N: maxEvent}
-	return &events{body, limit, json.NewDecoder(limit)}, nil
+	return &eventReader{body, limit, json.NewDecoder(limit)}, nil
 }
 
 // next returns io.EOF at the end of the stream.
-func (w *events) next() (event, error) {
+func (in *eventReader) next() (event, error) {
 	var raw struct {
 		Type   string          `json:"type"`
 		Object json.RawMessage `json:"object"`
 	}
-	w.limit.N = maxEvent
-	if err := w.decoder.Decode(&raw); errors.Is(err, io.ErrUnexpectedEOF) && w.limit.N <= 0 {
+	in.limit.N = maxEvent
+	if err := in.decoder.Decode(&raw); errors.Is(err, io.ErrUnexpectedEOF) && in.limit.N <= 0 {
 		return event{}, fmt.Errorf("%w: a watch event has more than %d bytes", objects.ErrInvalid, maxEvent)
 	} else if err != nil {
 		return event{}, err

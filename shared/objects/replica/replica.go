@@ -1,5 +1,5 @@
-// Package replica serves reads of an object store from memory. One read of the store's revision validates the memory.
-// If the revision has changed, the Replica applies the changes from the store's log.
+// Package replica serves reads of an object store from memory. Each validation of the memory calls Store.Changes and
+// applies the changes. If there are too many, or the store's log lacks them, it clears the memory.
 //
 //   - A result includes every write that was completed [Config.MaxAge] before the call, and every write that was
 //     completed at the time that [Replica.AsOf] returns.

@@ -4,11 +4,11 @@
 //   - Replace and Delete create a version that Get does not read, then move AWSCURRENT to it from the version that they
 //     read before. Only one writer can succeed.
 //   - The writer chooses a random version ID. By that it detects that it succeeded, even if the response was lost.
-//   - Delete first makes a tombstone current, a version whose ID starts with CLUSTERPASS_DELETED. To reuse the name,
-//     Create has to restore the AWS secret. Its current version is then the tombstone, not the deleted value.
+//   - Delete makes a tombstone current, a version whose ID starts with CLUSTERPASS_DELETED-, and then schedules the
+//     deletion of the AWS secret. Create must restore that secret to reuse the name. Because of the tombstone, Get does
+//     not return the deleted value meanwhile.
 //   - The deleted value can be recovered as AWSPREVIOUS.
-//   - If AWS rejects a call with a value as invalid, the error does not contain AWS's message, which may quote the
-//     value.
+//   - AWS's message about an invalid request may quote the value in it. The errors of Create and Replace omit it.
 package awssecrets
 
 import (
@@ -201,7 +201,7 @@ func (s *Store) schedule(ctx context.Context, name, version string) error {
 
 func (s *Store) restore(ctx context.Context, name string) error {
 	_, err := s.client.RestoreSecret(ctx, &secretsmanager.RestoreSecretInput{SecretId: s.id(name)})
-	if awsclient.Code(err) == invalidRequest {
+	if awsclient.Code(err) == invalidRequest { // no deletion is scheduled
 		return nil
 	}
 	return asNotFound(err)
