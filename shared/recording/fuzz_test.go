@@ -56,7 +56,7 @@ func FuzzReplayIsExact(f *testing.F) {
 	f.Add([]byte("\x00\x04\x80\x80\x80\x80\x00\x03\"\\\x00\x01\x02\x1b\x7f\x02\x03\xe2\x80\xa8"))
 	f.Add(append([]byte("\x00\xff"), make([]byte, 255)...))
 	f.Add(append([]byte("\xfa\xc8"), bytes.Repeat([]byte("\x1b[32m"), 40)...))
-	signer, keys := newSigner(f)
+	signer, keys := storetest.NewSigner(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		store := &storetest.Memory{}
 		i := newInfo()

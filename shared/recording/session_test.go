@@ -3,7 +3,6 @@ package recording_test
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -28,19 +27,6 @@ func TestMemory(t *testing.T) {
 	storetest.Run(t, func(*testing.T) recording.Store { return &storetest.Memory{} })
 }
 
-func newSigner(tb testing.TB) (*recording.Signer, recording.Keys) {
-	tb.Helper()
-	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	signer, err := recording.NewSigner(private)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return signer, recording.NewKeys(public)
-}
-
 func newInfo() recording.Info {
 	return recording.Info{
 		User: "ann", Groups: []string{"dev"}, Pass: "uid", RequestID: "request", Cluster: "prod", Namespace: "web",
@@ -50,7 +36,7 @@ func newInfo() recording.Info {
 
 func begin(tb testing.TB, store recording.Store, i recording.Info) (*recording.Session, recording.Keys) {
 	tb.Helper()
-	signer, keys := newSigner(tb)
+	signer, keys := storetest.NewSigner(tb)
 	s, err := recording.New(recording.Config{Store: store, Signer: signer}).Begin(tb.Context(), i)
 	if err != nil {
 		tb.Fatal(err)
@@ -311,7 +297,7 @@ func TestHungStoreFailsSession(t *testing.T) {
 			}
 			return nil
 		}}
-		signer, _ := newSigner(t)
+		signer, _ := storetest.NewSigner(t)
 		r := recording.New(recording.Config{Store: store, Signer: signer})
 		for range 30 {
 			s, err := r.Begin(t.Context(), newInfo())
@@ -350,7 +336,7 @@ func TestHungStoreFailsSession(t *testing.T) {
 // TestFailedPartKeepsItsMemory fails if the memory of a part is reused while the Store may still read it.
 func TestFailedPartKeepsItsMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		signer, _ := newSigner(t)
+		signer, _ := storetest.NewSigner(t)
 		store := &lateReader{}
 		r := recording.New(recording.Config{Store: store, Signer: signer})
 		for n := range 4 {
@@ -441,7 +427,7 @@ func TestAbortedRecordingIsCut(t *testing.T) {
 // TestBeginFailsWithoutStore fails if a session begins although nothing can be recorded.
 func TestBeginFailsWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		signer, _ := newSigner(t)
+		signer, _ := storetest.NewSigner(t)
 		down := errors.New("down")
 		begun := time.Now()
 		for name, tt := range map[string]struct {
@@ -472,7 +458,7 @@ func TestBeginFailsWithoutStore(t *testing.T) {
 // TestRecordingOutlivesRequest fails if the end of a session is lost because its request has ended.
 func TestRecordingOutlivesRequest(t *testing.T) {
 	store := &storetest.Memory{}
-	signer, keys := newSigner(t)
+	signer, keys := storetest.NewSigner(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	s, err := recording.New(recording.Config{Store: store, Signer: signer}).Begin(ctx, newInfo())
 	must(t, err)
@@ -540,7 +526,7 @@ func TestManySessionsShareWrites(t *testing.T) {
 			mu        sync.Mutex
 			now, most int
 			store     = &storetest.Memory{}
-			signer, _ = newSigner(t)
+			signer, _ = storetest.NewSigner(t)
 		)
 		store.BeforePut = func(context.Context, string, int) error {
 			mu.Lock()
@@ -576,7 +562,7 @@ func TestManySessionsShareWrites(t *testing.T) {
 }
 
 func BenchmarkOutput(b *testing.B) {
-	signer, _ := newSigner(b)
+	signer, _ := storetest.NewSigner(b)
 	for name, chunk := range map[string][]byte{
 		"text":   bytes.Repeat([]byte("drwxr-xr-x 2 root root 4096 Jan  1 00:00 a-directory\r\n"), 32<<10/54),
 		"binary": bytes.Repeat([]byte{0x80, 0xff, 1, 2, 3, 4, 5, 6}, 32<<10/8),

@@ -125,9 +125,9 @@ func TestDamageShows(t *testing.T) {
 
 func (tt damage) check(t *testing.T) {
 	store := &storetest.Memory{}
-	signer, keys := newSigner(t)
+	signer, keys := storetest.NewSigner(t)
 	r := recording.New(recording.Config{Store: store, Signer: signer})
-	foreign, _ := newSigner(t)
+	foreign, _ := storetest.NewSigner(t)
 	d := &damaged{
 		T: t, store: store, id: recordParts(t, store, r), other: recordParts(t, store, r),
 		foreign: recordParts(t, store, recording.New(recording.Config{Store: store, Signer: foreign})),
@@ -216,7 +216,7 @@ func TestNoKeysVerifyNothing(t *testing.T) { synctest.Test(t, testNoKeysVerifyNo
 
 func testNoKeysVerifyNothing(t *testing.T) {
 	store := &storetest.Memory{}
-	signer, _ := newSigner(t)
+	signer, _ := storetest.NewSigner(t)
 	id := recordParts(t, store, recording.New(recording.Config{Store: store, Signer: signer}))
 	report, err := recording.Verify(t.Context(), store, id, nil)
 	must(t, err)
@@ -238,7 +238,7 @@ func TestSummarize(t *testing.T) { synctest.Test(t, testSummarize) }
 
 func testSummarize(t *testing.T) {
 	store := &storetest.Memory{}
-	signer, _ := newSigner(t)
+	signer, _ := storetest.NewSigner(t)
 	r := recording.New(recording.Config{Store: store, Signer: signer})
 	id := recordParts(t, store, r)
 	s, err := recording.Summarize(t.Context(), store, id)

@@ -3,7 +3,6 @@ package browser
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -30,14 +29,7 @@ const playerPage = `<!DOCTYPE html>
 // exportSession returns the exported file of a session with everything that a recording can have.
 func exportSession(t *testing.T) []byte {
 	t.Helper()
-	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := recording.NewSigner(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signer, keys := storetest.NewSigner(t)
 	store := &storetest.Memory{}
 	s, err := recording.New(recording.Config{Store: store, Signer: signer}).Begin(t.Context(), recording.Info{
 		User: "ann", Cluster: "prod", Namespace: "web", Pod: "web-0", Kind: recording.Exec, Command: []string{"sh"},
@@ -60,7 +52,7 @@ func exportSession(t *testing.T) []byte {
 			t.Fatal(err)
 		}
 	}
-	r, err := recording.Open(t.Context(), store, s.ID(), recording.NewKeys(public))
+	r, err := recording.Open(t.Context(), store, s.ID(), keys)
 	if err != nil {
 		t.Fatal(err)
 	}

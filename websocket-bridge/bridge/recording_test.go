@@ -3,7 +3,6 @@ package bridge
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -26,6 +25,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/recording"
 	"github.com/clusterpass/clusterpass/shared/recording/dirstore"
 	"github.com/clusterpass/clusterpass/shared/recording/policy"
+	"github.com/clusterpass/clusterpass/shared/recording/storetest"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
@@ -63,21 +63,14 @@ func (s *breakingStore) Put(ctx context.Context, id string, number int, part []b
 
 func serveRecorded(t *testing.T, rule rules, l Limits, member http.HandlerFunc) *recordedBridge {
 	t.Helper()
-	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := recording.NewSigner(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signer, keys := storetest.NewSigner(t)
 	dir, err := dirstore.Open(dirstore.Config{Path: filepath.Join(t.TempDir(), "recordings")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = dir.Close() })
 	rb := &recordedBridge{
-		audit: &gatewaytest.AuditLog{}, store: &breakingStore{Store: dir}, keys: recording.NewKeys(public),
+		audit: &gatewaytest.AuditLog{}, store: &breakingStore{Store: dir}, keys: keys,
 	}
 	rb.bridgeServer = serveFresh(t, l, Drain{}, cluster.Freshness{}, member, func(b *Bridge, c *gateway.Config) {
 		c.Recordings, c.Audit = rule, audit.New(audit.Config{To: rb.audit})

@@ -1,7 +1,6 @@
 package recorder
 
 import (
-	"crypto/ed25519"
 	"fmt"
 	"net/http/httptest"
 	"testing"
@@ -22,14 +21,7 @@ import (
 func TestPortForwardOfAKilledBridge(t *testing.T) { synctest.Test(t, testPortForwardOfAKilledBridge) }
 
 func testPortForwardOfAKilledBridge(t *testing.T) {
-	_, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := recording.NewSigner(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signer, _ := storetest.NewSigner(t)
 	store := &storetest.Memory{}
 	info := recording.Info{Kind: recording.PortForward}
 	rec, err := recording.New(recording.Config{Store: store, Signer: signer}).Begin(t.Context(), info)

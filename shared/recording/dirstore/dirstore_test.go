@@ -2,7 +2,6 @@ package dirstore
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"io/fs"
 	"os"
@@ -197,14 +196,7 @@ func TestRetentionLimitsSize(t *testing.T) {
 // TestRetentionKeepsOpenRecordings fails if a user with much output removes the recordings of sessions that still run.
 func TestRetentionKeepsOpenRecordings(t *testing.T) {
 	s := open(t, Config{MaxSize: 4 * block, MaxAge: time.Hour})
-	_, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := recording.NewSigner(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signer, _ := storetest.NewSigner(t)
 	quiet, err := recording.New(recording.Config{Store: s, Signer: signer}).Begin(t.Context(), recording.Info{})
 	if err != nil {
 		t.Fatal(err)

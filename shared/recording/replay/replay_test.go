@@ -3,7 +3,6 @@ package replay
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,17 +35,14 @@ func record(
 	tb testing.TB, i recording.Info, do func(s *recording.Session),
 ) func(ctx context.Context) (*recording.Reader, error) {
 	tb.Helper()
-	public, private, err := ed25519.GenerateKey(nil)
-	must(tb, err)
-	signer, err := recording.NewSigner(private)
-	must(tb, err)
+	signer, keys := storetest.NewSigner(tb)
 	store := &storetest.Memory{}
 	s, err := recording.New(recording.Config{Store: store, Signer: signer}).Begin(tb.Context(), i)
 	must(tb, err)
 	do(s)
 	must(tb, s.Close())
 	return func(ctx context.Context) (*recording.Reader, error) {
-		return recording.Open(ctx, store, s.ID(), recording.NewKeys(public))
+		return recording.Open(ctx, store, s.ID(), keys)
 	}
 }
 
@@ -379,10 +375,7 @@ func TestExportIsForPlayers(t *testing.T) {
 
 // TestExportOfCutRecording fails if what is left of a cut recording cannot be shown.
 func TestExportOfCutRecording(t *testing.T) {
-	public, private, err := ed25519.GenerateKey(nil)
-	must(t, err)
-	signer, err := recording.NewSigner(private)
-	must(t, err)
+	signer, keys := storetest.NewSigner(t)
 	store := &storetest.Memory{}
 	s, err := recording.New(recording.Config{Store: store, Signer: signer}).Begin(t.Context(), recording.Info{})
 	must(t, err)
@@ -391,7 +384,7 @@ func TestExportOfCutRecording(t *testing.T) {
 	parts, err := store.Parts(t.Context(), s.ID())
 	must(t, err)
 	store.Set(s.ID(), len(parts)-1, nil)
-	r, err := recording.Open(t.Context(), store, s.ID(), recording.NewKeys(public))
+	r, err := recording.Open(t.Context(), store, s.ID(), keys)
 	must(t, err)
 	var out bytes.Buffer
 	var fault *recording.Fault
@@ -402,7 +395,7 @@ func TestExportOfCutRecording(t *testing.T) {
 		t.Errorf("only %d lines of output are exported", n)
 	}
 	store.Set(s.ID(), 1, []byte("x\n"))
-	r, err = recording.Open(t.Context(), store, s.ID(), recording.NewKeys(public))
+	r, err = recording.Open(t.Context(), store, s.ID(), keys)
 	must(t, err)
 	if err := Export(t.Context(), &out, r); !errors.As(err, &fault) || fault.Kind != recording.Changed {
 		t.Errorf("%v, want that it is changed", err)

@@ -3,7 +3,6 @@ package storetest
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"slices"
 	"strings"
@@ -146,14 +145,7 @@ func testRefusals(t *testing.T, s recording.Store) {
 }
 
 func testSession(t *testing.T, s recording.Store) {
-	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := recording.NewSigner(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signer, keys := NewSigner(t)
 	session, err := recording.New(recording.Config{Store: s, Signer: signer}).Begin(t.Context(), recording.Info{
 		User: "ann", Cluster: "prod", Kind: recording.Exec,
 	})
@@ -169,7 +161,7 @@ func testSession(t *testing.T, s recording.Store) {
 	if err := session.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := recording.Verify(t.Context(), s, session.ID(), recording.NewKeys(public))
+	r, err := recording.Verify(t.Context(), s, session.ID(), keys)
 	if err != nil || !r.Complete() || r.Parts < 4 {
 		t.Errorf("verify: %+v, %v", r, err)
 	}
