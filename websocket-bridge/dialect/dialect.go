@@ -19,6 +19,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/websocket-bridge/channels"
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
@@ -54,7 +55,7 @@ func (t *Translator) translate(w, ws http.ResponseWriter, r *http.Request, c *fo
 	kind := c.Resource.Subresource
 	switch {
 	case kind == "exec" || kind == "attach":
-		s.protocol = firstOf(offered, execProtocols)
+		s.protocol = firstOf(offered, channels.Protocols)
 		s.copyStreams, s.upstream, translated = s.exec, "v4.channel.k8s.io", s.bySPDY
 	case kind == "portforward" && slices.Contains(offered, tunnel):
 		s.protocol, kind = tunnel, "tunnel"

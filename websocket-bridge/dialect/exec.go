@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -14,29 +13,20 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/websocket-bridge/channels"
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// Only "v5" can close stdin. Before "v4", the error channel contains plain text. The oldest protocol is the default.
-var execProtocols = []string{
-	"v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io",
-}
-
-// Channels of a websocket, and the SPDY streams of the same number.
-const (
-	chStdin, chStdout, chStderr, chError, chResize = 0, 1, 2, 3, 4
-	chClose                                        = 255 // v5: the message contains the channel to close
-)
-
-var streamTypes = [...]string{"stdin", "stdout", "stderr", "error", "resize"}
+// streamCount is the number of streams that a session can have.
+const streamCount = len(channels.StreamTypes)
 
 func (s *session) exec(_ context.Context, client *websocket.Conn, member io.ReadWriteCloser) {
 	conn := newSPDY(member)
 	defer conn.cut()
-	out := &messages{conn: client, base64: strings.Contains(s.protocol, "base64")}
+	out := &messages{conn: client, base64: channels.IsBase64(s.protocol)}
 	var verdict []byte
 	streams, err := openStreams(conn, s.call.Query, func(ch byte, p []byte) {
-		if ch == chError {
+		if ch == channels.Error {
 			verdict = append(verdict, p[:min(len(p), maxVerdict-len(verdict))]...)
 		} else {
 			out.write(ch, p)
@@ -46,8 +36,8 @@ func (s *session) exec(_ context.Context, client *websocket.Conn, member io.Read
 		sendClose(client, false, "the member opened no streams")
 		return
 	}
-	if streams[chStdout] != nil {
-		out.write(chStdout, nil) // like API servers: the session has started
+	if streams[channels.Stdout] != nil {
+		out.write(channels.Stdout, nil) // like API servers: the session has started
 	}
 	clientGone := make(chan struct{})
 	go func() {
@@ -57,9 +47,9 @@ func (s *session) exec(_ context.Context, client *websocket.Conn, member io.Read
 		text.ReadOversized(client, err)
 	}()
 	// The verdict decides whether the session succeeded.
-	_ = conn.run(streams[chStdout], streams[chStderr], streams[chError])
+	_ = conn.run(streams[channels.Stdout], streams[channels.Stderr], streams[channels.Error])
 	if len(verdict) > 0 {
-		out.write(chError, forProtocol(verdict, s.protocol))
+		out.write(channels.Error, forProtocol(verdict, s.protocol))
 	}
 	sendClose(client, json.Valid(verdict), "")
 	_ = client.SetReadDeadline(time.Now().Add(text.LingerTimeout))
@@ -71,23 +61,23 @@ func (s *session) exec(_ context.Context, client *websocket.Conn, member io.Read
 const maxVerdict = 1 << 20
 
 // openStreams opens the streams of the query in the order that members expect.
-func openStreams(conn *spdyConn, query string, receive func(ch byte, p []byte)) (streams [len(streamTypes)]*stream,
+func openStreams(conn *spdyConn, query string, receive func(ch byte, p []byte)) (streams [streamCount]*stream,
 	err error) {
 	tty := route.Truthy(query, "tty")
-	wanted := [len(streamTypes)]bool{
-		chStdin: route.Truthy(query, "stdin"), chStdout: route.Truthy(query, "stdout"),
-		chStderr: route.Truthy(query, "stderr") && !tty,
-		chError:  true, chResize: tty,
+	wanted := [streamCount]bool{
+		channels.Stdin: route.Truthy(query, "stdin"), channels.Stdout: route.Truthy(query, "stdout"),
+		channels.Stderr: route.Truthy(query, "stderr") && !tty,
+		channels.Error:  true, channels.Resize: tty,
 	}
-	for _, ch := range []byte{chError, chStdin, chStdout, chStderr, chResize} {
+	for _, ch := range []byte{channels.Error, channels.Stdin, channels.Stdout, channels.Stderr, channels.Resize} {
 		if !wanted[ch] {
 			continue
 		}
 		comes := func(p []byte) { receive(ch, p) }
-		if ch == chStdin || ch == chResize {
+		if ch == channels.Stdin || ch == channels.Resize {
 			comes = nil
 		}
-		if streams[ch], err = conn.open(comes, "streamtype", streamTypes[ch]); err != nil {
+		if streams[ch], err = conn.open(comes, "streamtype", channels.StreamTypes[ch]); err != nil {
 			return streams, err
 		}
 	}
@@ -96,19 +86,20 @@ func openStreams(conn *spdyConn, query string, receive func(ch byte, p []byte)) 
 
 // readMessages forwards the client's messages until reading fails, and returns that error. It ignores errors of the
 // member, because the client must still receive the result of an ended command.
-func readMessages(client *websocket.Conn, protocol string, coded bool, streams [len(streamTypes)]*stream) error {
+func readMessages(client *websocket.Conn, protocol string, coded bool, streams [streamCount]*stream) error {
 	for {
 		ch, message, err := nextMessage(client, coded)
 		if err != nil {
 			return err
 		}
 		switch {
-		case ch == chClose && protocol == execProtocols[0]:
+		case ch == channels.Close && protocol == channels.V5:
 			var closed [1]byte
-			if _, err := io.ReadFull(message, closed[:]); err == nil && closed[0] == chStdin && streams[chStdin] != nil {
-				_ = streams[chStdin].end()
+			stdin := streams[channels.Stdin]
+			if _, err := io.ReadFull(message, closed[:]); err == nil && closed[0] == channels.Stdin && stdin != nil {
+				_ = stdin.end()
 			}
-		case (ch == chStdin || ch == chResize) && streams[ch] != nil:
+		case (ch == channels.Stdin || ch == channels.Resize) && streams[ch] != nil:
 			_ = streams[ch].send(message)
 		}
 	}
@@ -158,7 +149,7 @@ func (m *messages) write(ch byte, p []byte) {
 
 // forProtocol converts the member's Status to the client's protocol. Before v4, only failures are sent, as plain text.
 func forProtocol(verdict []byte, protocol string) []byte {
-	if strings.HasPrefix(protocol, "v") {
+	if channels.HasStatus(protocol) {
 		return verdict
 	}
 	var st metav1.Status

@@ -15,6 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/recording"
 	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/websocket-bridge/channels"
 	"github.com/clusterpass/clusterpass/websocket-bridge/recorder/decode"
 )
 
@@ -241,10 +242,10 @@ func (c *conn) endLocked() {
 // messageChannel returns the channel for a message to a person. Without a terminal, stdout may be a file.
 func (c *conn) messageChannel() int {
 	if c.s.info.TTY {
-		return decode.Stdout
+		return channels.Stdout
 	}
 	if route.Truthy(c.s.call.Query, "stderr") {
-		return decode.Stderr
+		return channels.Stderr
 	}
 	return decode.None
 }

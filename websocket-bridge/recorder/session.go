@@ -19,7 +19,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/recording"
 	"github.com/clusterpass/clusterpass/shared/recording/policy"
 	"github.com/clusterpass/clusterpass/shared/status"
-	"github.com/clusterpass/clusterpass/websocket-bridge/recorder/decode"
+	"github.com/clusterpass/clusterpass/websocket-bridge/channels"
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
@@ -186,14 +186,14 @@ func (s *Session) decodable(r *http.Request) (*http.Request, error) {
 	}
 	var known []string
 	for offered := range strings.SplitSeq(strings.Join(r.Header[protocols], ","), ",") {
-		if offered = strings.TrimSpace(offered); slices.Contains(decode.Protocols, offered) {
+		if offered = strings.TrimSpace(offered); slices.Contains(channels.Protocols, offered) {
 			known = append(known, offered)
 		}
 	}
 	if len(known) == 0 {
 		return nil, status.New(status.BadRequest, s.call.Route.Cluster,
 			"the session was refused: it must be recorded, which is not possible in its websocket protocol; offer one of %s",
-			strings.Join(decode.Protocols, ", "))
+			strings.Join(channels.Protocols, ", "))
 	}
 	r.Header[protocols] = []string{strings.Join(known, ", ")}
 	return r, nil

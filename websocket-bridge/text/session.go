@@ -18,6 +18,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/websocket-bridge/channels"
 )
 
 // input is a message from the client. Exactly one field is set.
@@ -42,12 +43,6 @@ type exit struct {
 	Code    *int   `json:"code"`
 	Message string `json:"message,omitempty"`
 }
-
-// Channels of the member's websocket.
-const (
-	chStdin, chStdout, chStderr, chError, chResize = 0, 1, 2, 3, 4
-	chClose                                        = 255
-)
 
 // maxInput is the maximum size in bytes of a piece of stdin. gorilla splits larger messages into several frames, and
 // kube-apiserver reads each frame as a message.
@@ -75,15 +70,15 @@ func talk(client, member *websocket.Conn) {
 	tails := map[byte][]byte{} // incomplete characters by channel
 	send := func(ch byte, text string) error {
 		switch {
-		case ch == chStdout && text != "":
+		case ch == channels.Stdout && text != "":
 			return client.WriteJSON(output{Stdout: &text})
-		case ch == chStderr && text != "":
+		case ch == channels.Stderr && text != "":
 			return client.WriteJSON(output{Stderr: &text})
 		}
 		return nil
 	}
 	flush := func() {
-		for _, ch := range []byte{chStdout, chStderr} {
+		for _, ch := range []byte{channels.Stdout, channels.Stderr} {
 			text, _ := wholeText(tails[ch], true)
 			_ = send(ch, string(text)) // if it fails, the next write fails, too
 			tails[ch] = nil
@@ -99,7 +94,7 @@ func talk(client, member *websocket.Conn) {
 			continue
 		}
 		ch := message[0]
-		if ch == chError {
+		if ch == channels.Error {
 			flush()
 			ended = true
 			err = client.WriteJSON(output{Exit: exitOf(message[1:])})
@@ -147,12 +142,12 @@ func listen(client, member *websocket.Conn) (code int, why string, err error) {
 		switch {
 		case in.Stdin != nil:
 			for piece := range slices.Chunk([]byte(*in.Stdin), maxInput) {
-				send(chStdin, piece)
+				send(channels.Stdin, piece)
 			}
 		case in.Resize != nil:
-			send(chResize, fmt.Appendf(nil, `{"Height":%d,"Width":%d}`, in.Resize.Height, in.Resize.Width))
-		case in.EOF && member.Subprotocol() == "v5.channel.k8s.io":
-			send(chClose, []byte{chStdin})
+			send(channels.Resize, fmt.Appendf(nil, `{"Height":%d,"Width":%d}`, in.Resize.Height, in.Resize.Width))
+		case in.EOF && member.Subprotocol() == channels.V5:
+			send(channels.Close, []byte{channels.Stdin})
 		case in.EOF:
 			return websocket.ClosePolicyViolation, "this member cannot end stdin", nil
 		}

@@ -9,20 +9,12 @@ package decode
 
 import "errors"
 
-// Channels of a session, as in Kubernetes' websocket protocols.
-const (
-	None   = -1 // no channel
-	Stdin  = 0
-	Stdout = 1
-	Stderr = 2
-	status = 3
-	resize = 4
-	closes = 255 // v5: the message contains the channel to close
-)
+// None is no channel.
+const None = -1
 
 // Sink receives the content of a session. It must not keep p. Its errors end the decoding.
 type Sink interface {
-	// Output receives bytes of Stdout or Stderr.
+	// Output receives bytes of channels.Stdout or channels.Stderr.
 	Output(channel int, p []byte) error
 	Input(p []byte) error
 	Resize(width, height uint16) error

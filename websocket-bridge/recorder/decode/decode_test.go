@@ -11,6 +11,7 @@ import (
 
 	"github.com/moby/spdystream/spdy"
 
+	"github.com/clusterpass/clusterpass/websocket-bridge/channels"
 	"github.com/clusterpass/clusterpass/websocket-bridge/frames"
 )
 
@@ -19,12 +20,12 @@ var dialects = map[string]func(tb testing.TB, random *rand.Rand, sink Sink) (Dec
 	"SPDY": func(tb testing.TB, random *rand.Rand, sink Sink) (Decoder, traffic) {
 		return NewSPDY(Options{}, sink), newSPDYTraffic(tb, random)
 	},
-	"without a protocol": webSocketDialect(""),
-	Protocols[0]:         webSocketDialect(Protocols[0]),
-	Protocols[1]:         webSocketDialect(Protocols[1]),
-	Protocols[2]:         webSocketDialect(Protocols[2]),
-	Protocols[3]:         webSocketDialect(Protocols[3]),
-	Protocols[4]:         webSocketDialect(Protocols[4]),
+	"without a protocol":  webSocketDialect(""),
+	channels.Protocols[0]: webSocketDialect(channels.Protocols[0]),
+	channels.Protocols[1]: webSocketDialect(channels.Protocols[1]),
+	channels.Protocols[2]: webSocketDialect(channels.Protocols[2]),
+	channels.Protocols[3]: webSocketDialect(channels.Protocols[3]),
+	channels.Protocols[4]: webSocketDialect(channels.Protocols[4]),
 }
 
 func webSocketDialect(protocol string) func(tb testing.TB, random *rand.Rand, sink Sink) (Decoder, traffic) {
@@ -268,7 +269,7 @@ func TestFarewells(t *testing.T) {
 		if err := errors.Join(err, err2); err != nil {
 			t.Fatal(err)
 		}
-		checkFarewell(t, protocol, client, &got, d.Farewell(Stderr, "bye", []byte(st)), want)
+		checkFarewell(t, protocol, client, &got, d.Farewell(channels.Stderr, "bye", []byte(st)), want)
 	}
 	var ignored, got content
 	opens := spdyFrame(t, &spdy.SynStreamFrame{StreamId: 1, Headers: http.Header{"Streamtype": {"error"}}})
@@ -278,7 +279,7 @@ func TestFarewells(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	bye := d.Farewell(Stderr, "bye", []byte(st))
+	bye := d.Farewell(channels.Stderr, "bye", []byte(st))
 	checkFarewell(t, "SPDY", client, &got, bye, `out "", err "", status `+st)
 	framer, err := spdy.NewFramer(io.Discard, bytes.NewReader(bye))
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/moby/spdystream/spdy"
 
+	"github.com/clusterpass/clusterpass/websocket-bridge/channels"
 	"github.com/clusterpass/clusterpass/websocket-bridge/frames"
 )
 
@@ -24,7 +25,7 @@ type content struct {
 func (c *content) Input(p []byte) error { c.stdin.Write(p); return nil }
 
 func (c *content) Output(channel int, p []byte) error {
-	map[int]*bytes.Buffer{Stdout: &c.stdout, Stderr: &c.stderr}[channel].Write(p)
+	map[int]*bytes.Buffer{channels.Stdout: &c.stdout, channels.Stderr: &c.stderr}[channel].Write(p)
 	return nil
 }
 
@@ -61,19 +62,19 @@ func newTraffic(random *rand.Rand, s session) (c content, st string) {
 		switch random.IntN(6) {
 		case 0:
 			c.stdin.Write(p)
-			s.input(append([]byte{Stdin}, p...))
+			s.input(append([]byte{channels.Stdin}, p...))
 		case 1:
 			c.stdout.Write(p)
-			s.output(Stdout, p)
+			s.output(channels.Stdout, p)
 		case 2:
 			c.stderr.Write(p)
-			s.output(Stderr, p)
+			s.output(channels.Stderr, p)
 		case 3:
 			st += "status"
-			s.output(status, []byte("status"))
+			s.output(channels.Error, []byte("status"))
 		case 4:
 			c.sizes = append(c.sizes, fmt.Sprintf("%dx%d", len(p), len(p)+1))
-			s.input(append([]byte{resize}, fmt.Sprintf(`{"Width":%d,"Height":%d}`, len(p), len(p)+1)...))
+			s.input(append([]byte{channels.Resize}, fmt.Sprintf(`{"Width":%d,"Height":%d}`, len(p), len(p)+1)...))
 		case 5:
 			s.noise()
 		}

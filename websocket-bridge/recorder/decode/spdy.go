@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/moby/spdystream/spdy"
 
+	"github.com/clusterpass/clusterpass/websocket-bridge/channels"
 	"github.com/clusterpass/clusterpass/websocket-bridge/frames"
 )
 
@@ -54,8 +56,6 @@ type spdyDecoder struct {
 // ForMember returns s, because SPDY is the same for members.
 func (s *spdyDecoder) ForMember() Decoder { return s }
 
-var streamTypes = map[string]int{"stdin": Stdin, "stdout": Stdout, "stderr": Stderr, "error": status, "resize": resize}
-
 func (s *spdyDecoder) FromClient(p []byte) error {
 	for len(p) > 0 {
 		if s.in.Between() {
@@ -91,9 +91,9 @@ func (s *spdyDecoder) fromClient(id uint32, p []byte) error {
 	switch {
 	case !ok || len(p) == 0:
 		return nil // kubelets ignore data of unknown streams
-	case channel == resize:
+	case channel == channels.Resize:
 		return s.sizes.add(p, s.sink.Resize)
-	case channel == Stdin && !s.options.WithoutInput:
+	case channel == channels.Stdin && !s.options.WithoutInput:
 		return s.sink.Input(p)
 	}
 	return nil
@@ -127,8 +127,8 @@ func (s *spdyDecoder) addControl() error {
 	if id%2 == 0 || id <= s.last || id > math.MaxInt32 || len(s.channels) == maxStreams {
 		return errors.New("a stream of SPDY has an id that was not expected")
 	}
-	channel, ok := streamTypes[opened.Headers.Get("streamType")]
-	if !ok {
+	channel := slices.Index(channels.StreamTypes[:], opened.Headers.Get("streamType"))
+	if channel < 0 {
 		return errors.New("a stream of SPDY has an unknown type")
 	}
 	s.channels[id], s.last = channel, id
@@ -145,9 +145,9 @@ func (s *spdyDecoder) FromMember(p []byte) (n int, err error) {
 			return nil
 		}
 		switch channel, ok := s.channel(id); {
-		case ok && (channel == Stdout || channel == Stderr):
+		case ok && (channel == channels.Stdout || channel == channels.Stderr):
 			return s.sink.Output(channel, payload)
-		case ok && channel == status:
+		case ok && channel == channels.Error:
 			s.verdict.add(payload)
 			return nil
 		}
@@ -176,9 +176,9 @@ func (s *spdyDecoder) Farewell(channel int, message string, st []byte) []byte {
 		switch c {
 		case channel:
 			content = []byte(message)
-		case status:
+		case channels.Error:
 			content = st
-		case Stdout, Stderr:
+		case channels.Stdout, channels.Stderr:
 		default:
 			continue
 		}

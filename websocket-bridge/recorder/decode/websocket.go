@@ -6,25 +6,20 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/clusterpass/clusterpass/websocket-bridge/channels"
 	"github.com/clusterpass/clusterpass/websocket-bridge/frames"
 )
 
-// Protocols are the websocket subprotocols that can be decoded. Without a subprotocol, a connection is as with
-// "channel.k8s.io".
-var Protocols = []string{
-	"v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io",
-}
-
-// NewWebSocket returns a Decoder for a subprotocol, which may be "".
+// NewWebSocket returns a Decoder for one of channels.Protocols, or for "".
 func NewWebSocket(protocol string, o Options, sink Sink) (Decoder, error) {
-	if protocol != "" && !slices.Contains(Protocols, protocol) {
+	if protocol != "" && !slices.Contains(channels.Protocols, protocol) {
 		return nil, fmt.Errorf("the websocket protocol %.64q is not supported", protocol)
 	}
 	return newWebSocket(protocol, o, sink, false), nil
 }
 
 func newWebSocket(protocol string, o Options, sink Sink, isSingle bool) *webSocket {
-	isBase64 := strings.Contains(protocol, "base64")
+	isBase64 := channels.IsBase64(protocol)
 	return &webSocket{
 		sink: sink, options: o, protocol: protocol, isBase64: isBase64,
 		in:  messages{isFromClient: true, isSingle: isSingle, isBase64: isBase64, channel: None},
@@ -46,10 +41,10 @@ func (w *webSocket) ForMember() Decoder { return newWebSocket(w.protocol, w.opti
 
 func (w *webSocket) FromClient(p []byte) error {
 	ignores := func(channel int) bool {
-		return channel != resize && (channel != Stdin || w.options.WithoutInput)
+		return channel != channels.Resize && (channel != channels.Stdin || w.options.WithoutInput)
 	}
 	emit := func(channel int, p []byte) error {
-		if channel == resize {
+		if channel == channels.Resize {
 			return w.sizes.add(p, w.sink.Resize)
 		}
 		return w.sink.Input(p)
@@ -61,12 +56,12 @@ func (w *webSocket) FromClient(p []byte) error {
 }
 
 func (w *webSocket) FromMember(p []byte) (n int, err error) {
-	ignores := func(channel int) bool { return channel == closes }
+	ignores := func(channel int) bool { return channel == channels.Close }
 	emit := func(channel int, p []byte) error {
 		switch channel {
-		case Stdout, Stderr:
+		case channels.Stdout, channels.Stderr:
 			return w.sink.Output(channel, p)
-		case status:
+		case channels.Error:
 			w.verdict.add(p)
 			return nil
 		}
@@ -93,14 +88,14 @@ func (w *webSocket) Status() []byte { return w.verdict.text }
 const internalError = 1011
 
 func (w *webSocket) Farewell(channel int, message string, st []byte) []byte {
-	if !strings.HasPrefix(w.protocol, "v") { // before v4, the error channel contains text
+	if !channels.HasStatus(w.protocol) {
 		st = []byte(message)
 	}
 	var out []byte
 	if channel != None {
 		out = w.message(out, channel, []byte(message))
 	}
-	out = w.message(out, status, st)
+	out = w.message(out, channels.Error, st)
 	reason := append([]byte{internalError >> 8, internalError & 0xff}, strings.TrimSpace(message)...)
 	return append(out, frames.Control(frames.Close, reason[:min(len(reason), frames.MaxControl)])...)
 }
