@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/clusterpass/clusterpass/shared/utf8tail"
 )
 
 // Type is the code of an event. Players of asciicast ignore the codes that they do not know.
@@ -122,24 +124,11 @@ func appendEvents(b []byte, t time.Duration, typ Type, data []byte) []byte {
 		b = appendEvent(b, t, typ, data[:lead], maxGrowth)
 		data = data[lead:]
 	}
-	if tail := IncompleteTail(data); 0 < tail && tail < len(data) {
+	if tail := utf8tail.Len(data); 0 < tail && tail < len(data) {
 		b = appendEvent(b, t, typ, data[:len(data)-tail], maxGrowth)
 		data = data[len(data)-tail:]
 	}
 	return appendEvent(b, t, typ, data, maxGrowth)
-}
-
-// IncompleteTail returns the number of bytes at the end of p that begin a character without completing it.
-func IncompleteTail(p []byte) int {
-	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
-		if tail := p[len(p)-n:]; utf8.RuneStart(tail[0]) {
-			if utf8.FullRune(tail) {
-				return 0
-			}
-			return n
-		}
-	}
-	return 0
 }
 
 // AppendEvent appends the line of one event to b. Data that is no UTF-8 is encoded in base64.

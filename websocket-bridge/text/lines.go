@@ -6,9 +6,10 @@ import (
 	"encoding/base64"
 	"io"
 	"net/http"
-	"unicode/utf8"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/clusterpass/clusterpass/shared/utf8tail"
 )
 
 // Framing is the conversion of a response's body to websocket messages.
@@ -139,15 +140,8 @@ func (l *messageWriter) end(whole bool) {
 // wholeText returns p as valid UTF-8. Unless p is the last piece, an incomplete character at its end becomes tail.
 func wholeText(p []byte, last bool) (text, tail []byte) {
 	if !last {
-		for i := 1; i < utf8.UTFMax && i <= len(p); i++ {
-			if b := p[len(p)-i]; utf8.RuneStart(b) {
-				if !utf8.FullRune(p[len(p)-i:]) {
-					tail = bytes.Clone(p[len(p)-i:])
-					p = p[:len(p)-i]
-				}
-				break
-			}
-		}
+		whole := len(p) - utf8tail.Len(p)
+		p, tail = p[:whole], bytes.Clone(p[whole:])
 	}
 	return bytes.ToValidUTF8(p, []byte("\uFFFD")), tail
 }

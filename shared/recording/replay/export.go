@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/recording"
+	"github.com/clusterpass/clusterpass/shared/utf8tail"
 )
 
 // Export writes a recording as one file in asciicast v2, for any player. Standard error is part of the output. Bytes
@@ -114,7 +115,7 @@ func (x *exporter) write(e recording.Event) error {
 // text writes bytes of a stream. An incomplete character at the end waits for the rest.
 func (x *exporter) text(stream, typ recording.Type, p []byte) error {
 	p = append(x.partial[stream], p...)
-	tail := recording.IncompleteTail(p)
+	tail := utf8tail.Len(p)
 	x.partial[stream] = bytes.Clone(p[len(p)-tail:])
 	p = bytes.ToValidUTF8(p[:len(p)-tail], []byte("\uFFFD"))
 	if !x.info.TTY && typ == recording.Output {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/clusterpass/clusterpass/shared/recording"
+	"github.com/clusterpass/clusterpass/shared/utf8tail"
 )
 
 // Filter writes recorded output to a terminal. It passes text and the sequences that draw it. It removes sequences that
@@ -52,7 +52,7 @@ const (
 // Write implements io.Writer.
 func (f *Filter) Write(p []byte) (int, error) {
 	data := append(f.partial, p...)
-	tail := recording.IncompleteTail(data)
+	tail := utf8tail.Len(data)
 	f.partial = bytes.Clone(data[len(data)-tail:])
 	out := make([]byte, 0, len(data)+len(data)/8)
 	for text := data[:len(data)-tail]; len(text) > 0; {
