@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,9 +13,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/clusterpass/clusterpass/shared/recording"
+	"github.com/clusterpass/clusterpass/shared/recording/dirstore"
 )
 
 var charts = []string{"clusterpass", "clusterpass-agent"}
@@ -93,6 +98,42 @@ func TestRightsAreThoseOfTheStore(t *testing.T) {
 	want := rules(read(t, "../../shared/stores/kubernetes/role.yaml"))
 	if got := rules([]byte("rules:\n" + own)); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v of shared/stores/kubernetes/role.yaml", got, want)
+	}
+}
+
+// TestRecordingsOfExampleFitIntoVolume fails if the replicas of the example do not start, because kubelet lets a group
+// write to the root of a volume.
+func TestRecordingsOfExampleFitIntoVolume(t *testing.T) {
+	var values struct {
+		Recordings        string
+		ExtraVolumes      []struct{ Name string }
+		ExtraVolumeMounts []struct{ Name, MountPath string }
+	}
+	if err := yaml.Unmarshal(read(t, "clusterpass/examples/recordings-volume.yaml"), &values); err != nil {
+		t.Fatal(err)
+	}
+	if len(values.ExtraVolumes) != 1 || len(values.ExtraVolumeMounts) != 1 ||
+		values.ExtraVolumes[0].Name != values.ExtraVolumeMounts[0].Name {
+		t.Fatalf("%+v: want one volume, which is mounted", values)
+	}
+	dir, isBelow := strings.CutPrefix(values.Recordings, "dir:"+values.ExtraVolumeMounts[0].MountPath+"/")
+	if !isBelow {
+		t.Fatalf("%s is not in the volume at %s", values.Recordings, values.ExtraVolumeMounts[0].MountPath)
+	}
+	volume := t.TempDir()
+	if err := os.Chmod(volume, fs.ModeSetgid|0o775); err != nil {
+		t.Fatal(err)
+	}
+	store, err := dirstore.Open(dirstore.Config{Path: filepath.Join(volume, dir)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	if err := store.Put(t.Context(), recording.NewID(time.Now()), 0, []byte("x")); err != nil {
+		t.Error(err)
+	}
+	if !bytes.Contains(read(t, "clusterpass/templates/deployment.yaml"), []byte("fsGroupChangePolicy: OnRootMismatch")) {
+		t.Error("kubelet changes the modes of recordings whenever a pod starts")
 	}
 }
 

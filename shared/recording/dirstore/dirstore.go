@@ -1,6 +1,7 @@
 // Package dirstore stores recordings in a directory. The part 3 of the recording ID is the file ID/00000003.cast.
 //
-//   - Only the user of the process can read files and directories. Put refuses a directory that is open to others.
+//   - Only the user of the process can read directories. Open and Put remove the access of the directory's group, which
+//     kubelet adds to volumes, and refuse a directory that is open to others.
 //   - A file appears complete, and survives a crash of the machine once Put has returned.
 //   - Several processes may use one directory.
 //   - Recordings are deleted whole, the one that was written first, first: after Config.MaxAge without a new part, and
@@ -83,7 +84,7 @@ func Open(cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open the directory of recordings: %w", err)
 	}
 	s := &Store{cfg: cfg, root: root, kept: map[string]int{}}
-	if err := s.checkMode("."); err != nil {
+	if err := s.makePrivate("."); err != nil {
 		_ = root.Close()
 		return nil, fmt.Errorf("open the directory of recordings: %w", err)
 	}
@@ -151,7 +152,7 @@ func (s *Store) makeDir(id string) error {
 }
 
 func (s *Store) checkAbsent(id, name string) error {
-	if err := s.checkMode(id); err != nil {
+	if err := s.makePrivate(id); err != nil {
 		return err
 	}
 	if _, err := s.root.Lstat(name); err == nil {
@@ -160,7 +161,10 @@ func (s *Store) checkAbsent(id, name string) error {
 	return nil
 }
 
-func (s *Store) checkMode(dir string) error {
+// makePrivate removes the access of a directory's group. It refuses a directory that all users can access, or whose
+// mode the process may not change, which then has another owner.
+func (s *Store) makePrivate(dir string) error {
+	const group, others = 0o070, 0o007
 	fi, err := s.root.Lstat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -169,11 +173,27 @@ func (s *Store) checkMode(dir string) error {
 		return err
 	case !fi.IsDir():
 		return fmt.Errorf("%s is no directory", filepath.Join(s.cfg.Path, dir))
-	case fi.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("%s is open to others (mode %04o): chmod 700 %[1]s", filepath.Join(s.cfg.Path, dir),
-			fi.Mode().Perm())
+	case fi.Mode()&(group|others) == 0:
+		return nil
+	case fi.Mode()&others == 0 && s.tryChmod(dir, fi.Mode()&^group):
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s is open to others (mode %04o): chmod 700 %[1]s, or use a new directory in it",
+		filepath.Join(s.cfg.Path, dir), fi.Mode().Perm())
+}
+
+// tryChmod reports whether the directory has the mode afterwards. Some network file systems ignore the change.
+func (s *Store) tryChmod(dir string, mode fs.FileMode) bool {
+	d, err := s.root.Open(dir)
+	if err != nil {
+		return false
+	}
+	defer d.Close()
+	if err := d.Chmod(mode); err != nil {
+		return false
+	}
+	fi, err := d.Stat()
+	return err == nil && fi.Mode().Perm() == mode.Perm()
 }
 
 // write writes and syncs a temporary file, and renames it to name.

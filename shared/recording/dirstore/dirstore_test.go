@@ -80,6 +80,57 @@ func TestFilesAreOnlyForTheirOwner(t *testing.T) {
 	_ = copied.Close()
 }
 
+// TestVolumeOfPodIsUsed fails if a gateway in a pod does not start with a volume, or if an open session ends when
+// another pod starts. kubelet then gives the group of the pod access to all that is in the volume.
+func TestVolumeOfPodIsUsed(t *testing.T) {
+	mount := t.TempDir()
+	if err := os.Chmod(mount, fs.ModeSetgid|0o775); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(mount, "recordings")
+	first := open(t, Config{Path: path})
+	id := recording.NewID(time.Now())
+	put(t, first, id, 0, "x")
+	wantPrivate(t, path, filepath.Join(path, id))
+	openToGroup(t, mount)
+	put(t, first, id, 1, "y")
+	wantPrivate(t, filepath.Join(path, id))
+	second := open(t, Config{Path: path})
+	wantPrivate(t, path)
+	put(t, second, id, 2, "z")
+}
+
+// openToGroup changes modes as kubelet does for a pod with fsGroup.
+func openToGroup(t *testing.T, volume string) {
+	t.Helper()
+	err := filepath.WalkDir(volume, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return err
+		}
+		mode := fi.Mode() | 0o660
+		if d.IsDir() {
+			mode |= fs.ModeSetgid | 0o110
+		}
+		return os.Chmod(path, mode)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantPrivate(t *testing.T, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o700 {
+			t.Errorf("%s has the mode %v, %v; want 0700", path, fi.Mode(), err)
+		}
+	}
+}
+
 func TestRefusedDirectories(t *testing.T) {
 	if _, err := Open(Config{Path: "relative"}); err == nil {
 		t.Error("a relative path is accepted")
