@@ -13,7 +13,8 @@ import (
 
 // Filter writes recorded output to a terminal. It passes text and the sequences that draw it. It removes sequences that
 // make a terminal answer, or change more than its screen: queries, titles, the clipboard, the mouse, printing. A user
-// who was recorded could use these against the reader. Text is made valid UTF-8.
+// who was recorded could use these against the reader. It also removes changes of tab stops, which Reset cannot undo.
+// Text is made valid UTF-8.
 type Filter struct {
 	W io.Writer
 	// NewLines adds a carriage return to each line feed, for output that no remote terminal has processed.
@@ -137,7 +138,7 @@ func (f *Filter) escape(out []byte, r rune) []byte {
 	}
 	f.state = inText
 	intermediate := string(f.sequence)
-	passes := intermediate == "" && strings.ContainsRune("78=>DEHMNOno|}~", r) ||
+	passes := intermediate == "" && strings.ContainsRune("78=>DEMNOno|}~", r) ||
 		len(intermediate) == 1 && strings.Contains("()*+-./#", intermediate) && r < utf8.RuneSelf
 	if !passes {
 		return out
@@ -168,7 +169,7 @@ func (f *Filter) csi(out []byte, r rune) []byte {
 }
 
 // drawing are the final characters of the sequences that draw text, without a private prefix.
-const drawing = "@ABCDEFGHIJKLMPSTXZ`abdefgmrsu"
+const drawing = "@ABCDEFGHIJKLMPSTXZ`abdefmrsu"
 
 // modes are the private modes that affect the screen alone. Others report the mouse, the focus or pasted text.
 var modes = []int{1, 3, 5, 6, 7, 12, 25, 45, 47, 69, 1047, 1048, 1049, 2026}

@@ -80,6 +80,7 @@ func TestFilterRemovesWhatIsNoDrawing(t *testing.T) {
 		},
 		"erased history":     {"\x1b[3J\x1b[03J\x1b[2;3J\x1b[?3J\x1b[2J\x1b[3K", "\x1b[2J\x1b[3K"},
 		"reset":              {"a\x1bcb", "a" + softReset + "b"},
+		"tab stops":          {"\x1b[3g\x1b[g\x1b[5G\x1bH\ta", "\x1b[5G\ta"},
 		"long intermediates": {"\x1b" + strings.Repeat(" ", 1000) + "Fx", "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
