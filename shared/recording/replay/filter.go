@@ -217,8 +217,11 @@ func hasHarmlessNumbers(parameters string, final byte) bool {
 	return true
 }
 
-// softReset resets the modes of a terminal and clears its screen.
-const softReset = "\x1b[!p\x1b[H\x1b[2J"
+// clearScreen clears the screen, and moves the cursor to its start.
+const clearScreen = "\x1b[H\x1b[2J"
+
+// softReset resets the modes of a terminal and clears its screen. Unlike ESC c, it keeps earlier lines and tab stops.
+const softReset = "\x1b[!p" + clearScreen
 
 // Reset ends what recorded output may have left: colours, a hidden cursor, the second screen, modes of the keyboard,
 // and all others that Filter passes.

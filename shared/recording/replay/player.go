@@ -59,9 +59,6 @@ const (
 	minSpeed = 1.0 / 16
 )
 
-// clearScreen is the sequence that resets a terminal before a recording is shown from its start again.
-const clearScreen = "\x1bc"
-
 // Player shows the output of a recording with its pauses. It is not safe for concurrent use.
 type Player struct {
 	// Open opens the recording at its start. Play calls it again to go back.
@@ -199,7 +196,7 @@ func (p *Player) obey(ctx context.Context, k Key) error {
 		p.seek = p.position + seekStep
 	case Back:
 		target := max(p.position-seekStep, 0)
-		if _, err := io.WriteString(p.Out, clearScreen); err != nil {
+		if _, err := io.WriteString(p.Out, Reset+clearScreen); err != nil {
 			return err
 		}
 		if err := p.rewind(ctx); err != nil {

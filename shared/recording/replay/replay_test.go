@@ -142,6 +142,9 @@ func TestResetEndsEveryMode(t *testing.T) {
 			}
 		}
 	}
+	if strings.Contains(Reset+softReset, "\x1bc") {
+		t.Error("a reset removes the earlier lines of the reader's terminal")
+	}
 	for _, left := range []string{"\x1b[4h", "\x1b[?6h\x1b[3;4r", "\x1b[?1049h", "\x1b(0"} {
 		term := vt10x.New(vt10x.WithSize(20, 5))
 		_, err := fmt.Fprint(term, left, Reset, "\x1b[2J\x1b[Habc\x1b[Hxy")
@@ -227,6 +230,9 @@ func TestPlayerKeepsPauses(t *testing.T) {
 	}
 }
 
+// rewound is what the clock notes of a terminal that is reset.
+var rewound = fmt.Sprintf("%q", Reset+"\x1b[H\x1b[2J")
+
 type press struct {
 	at  time.Duration
 	key Key
@@ -248,11 +254,11 @@ func TestKeysControlPlayer(t *testing.T) {
 		},
 		"back": {
 			[]press{{13 * time.Second, Back}},
-			`1s "0", 2s "1", 12s "2", 13s "\x1bc", 13s "0", 13s "1", 22s "2", 52s "3"`,
+			`1s "0", 2s "1", 12s "2", 13s ` + rewound + `, 13s "0", 13s "1", 22s "2", 52s "3"`,
 		},
 		"back over the start": {
 			[]press{{1500 * time.Millisecond, Back}},
-			`1s "0", 1.5s "\x1bc", 2.5s "0", 3.5s "1", 13.5s "2", 43.5s "3"`,
+			`1s "0", 1.5s ` + rewound + `, 2.5s "0", 3.5s "1", 13.5s "2", 43.5s "3"`,
 		},
 		"faster and slower": {
 			[]press{{2 * time.Second, Faster}, {4 * time.Second, Slower}},
