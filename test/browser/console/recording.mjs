@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { run, showCommand } from './page.mjs';
 
-const { CAST, BROKEN, ID, POD } = process.env;
+const { CAST, BROKEN, SIZES, ID, POD } = process.env;
 
 await run(async ({ page, open, checkAccessibility, screenshot }) => {
   await open('/console/recording?speed=4&pause=0.5');
@@ -35,6 +35,18 @@ await run(async ({ page, open, checkAccessibility, screenshot }) => {
   }
   await checkAccessibility(page);
   await screenshot(page, 'recording');
+
+  // Sizes that no terminal has do not stop the player.
+  await open('/console/recording?speed=4');
+  await file.setInputFiles(SIZES);
+  await fact('Size').filter({ hasText: '1000 × 24' }).waitFor();
+  await page.locator('.ap-player').waitFor();
+  await page.keyboard.press('p');
+  await page.getByText('The end of the recording.').waitFor();
+  const lines = await page.locator('.ap-term-text .ap-line').allTextContents();
+  if (lines.length !== 24 || lines[0].trimEnd() !== 'first last') {
+    throw new Error(`after sizes that no terminal has, the player shows ${lines.length} lines: ${lines[0]}`);
+  }
 
   // A dropped file plays, too.
   await open('/console/recording');

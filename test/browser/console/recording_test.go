@@ -10,8 +10,18 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestRecording fails if an exported recording does not play in the console, or if its facts are missing or run as a
-// script.
+// sizesCast has sizes of the terminal at which a player fails.
+const sizesCast = `{"version": 2, "width": 65535, "height": 0}
+[0.1, "r", "65535x65535"]
+[0.1, "o", "first"]
+[0.2, "r", "0x0"]
+[0.2, "\u0072", "65535x0"]
+[0.3, "r", "100x24"]
+[0.3, "o", " last"]
+`
+
+// TestRecording fails if an exported recording does not play in the console, if its facts are missing or run as a
+// script, or if a recorded user can stop the player by sizes of the terminal.
 func TestRecording(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	k := e2e.Through(t, "member1")
@@ -30,5 +40,10 @@ func TestRecording(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("no recording\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	startAsOwner(t, "recording.mjs", "CAST="+cast, "BROKEN="+broken, "ID="+found.ID, "POD="+found.Pod).end()
+	sizes := filepath.Join(dir, "sizes.cast")
+	if err := os.WriteFile(sizes, []byte(sizesCast), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	startAsOwner(t, "recording.mjs", "CAST="+cast, "BROKEN="+broken, "SIZES="+sizes, "ID="+found.ID,
+		"POD="+found.Pod).end()
 }
