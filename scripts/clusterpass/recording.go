@@ -354,15 +354,20 @@ func (r *recordings) ids(cmd *cobra.Command, _ []string, toComplete string) ([]s
 }
 
 func (r *recordings) export() *cobra.Command {
-	return &cobra.Command{
+	var options replay.ExportOptions
+	cmd := &cobra.Command{
 		Use: "export ID FILE", Short: "Write a recording as one file for players of asciicast",
 		Long: `Write a recording as one file in asciicast v2, which asciinema and other players show. FILE is replaced when
 it is complete, and only you can read it. With -, the file goes to standard output.
 
 The file is for viewing: it has no signatures. Standard error is part of its output, bytes that are no UTF-8 are
-replaced, and the exit status is a marker. A recording without an end is written with a warning.`,
-		Example: "  clusterpass recording export 20261124T132430Z-3qmzq5sbpbhv6b2ovs2u2wmm7e session.cast",
-		Args:    cobra.ExactArgs(2), ValidArgsFunction: r.firstID,
+replaced, and the exit status is a marker. A recording without an end is written with a warning.
+
+The output has all that the session printed. A terminal in which the file is played obeys it: a recorded user can set
+its title and its clipboard, and make it answer. With --filter, the output has only what "play" shows.`,
+		Example: `  clusterpass recording export 20261124T132430Z-3qmzq5sbpbhv6b2ovs2u2wmm7e session.cast
+  clusterpass recording export --filter 20261124T132430Z-3qmzq5sbpbhv6b2ovs2u2wmm7e safe.cast`,
+		Args: cobra.ExactArgs(2), ValidArgsFunction: r.firstID,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			store, public, err := r.openVerified(cmd.Context())
 			if err != nil {
@@ -374,7 +379,7 @@ replaced, and the exit status is a marker. A recording without an end is written
 				return err
 			}
 			write := func(w io.Writer) error {
-				return warnIfCut(cmd.ErrOrStderr(), replay.Export(cmd.Context(), w, reader))
+				return warnIfCut(cmd.ErrOrStderr(), replay.Export(cmd.Context(), w, reader, options))
 			}
 			if args[1] == standardStream {
 				return write(cmd.OutOrStdout())
@@ -382,6 +387,9 @@ replaced, and the exit status is a marker. A recording without an end is written
 			return replaceFile(args[1], write)
 		},
 	}
+	cmd.Flags().BoolVar(&options.Filter, "filter", false,
+		"remove from the output what would make a terminal answer, or change more than its screen, as play does")
+	return cmd
 }
 
 func (r *recordings) firstID(

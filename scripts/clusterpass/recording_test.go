@@ -144,6 +144,12 @@ func TestRecordingPlayAndExport(t *testing.T) {
 	if fi, err := os.Stat(file); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("the file has %v, %v", fi.Mode(), err)
 	}
+	if !bytes.Contains(rest, []byte(`\u001b[6n`)) {
+		t.Errorf("the file lacks a sequence of the session: %s", data)
+	}
+	if out := r.want(t, `one\r\ntwo`, "export", "--filter", id, "-"); strings.Contains(out, "[6n") {
+		t.Errorf("a query passes the filter: %s", out)
+	}
 	if out := r.want(t, `"version":2`, "export", id, "-"); out != string(data) {
 		t.Errorf("standard output has %s, want %s", out, data)
 	}

@@ -57,7 +57,7 @@ func exportSession(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := replay.Export(t.Context(), &out, r); err != nil {
+	if err := replay.Export(t.Context(), &out, r, replay.ExportOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()

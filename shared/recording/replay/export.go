@@ -8,21 +8,34 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"time"
+	"unicode/utf8"
 
 	"github.com/clusterpass/clusterpass/shared/recording"
 	"github.com/clusterpass/clusterpass/shared/utf8tail"
 )
 
+// ExportOptions configure Export.
+type ExportOptions struct {
+	// Filter removes from the output what Filter removes. Without it, the output has every sequence of the recording,
+	// which a terminal obeys when the file is played in it.
+	Filter bool
+}
+
 // Export writes a recording as one file in asciicast v2, for any player. Standard error is part of the output. Bytes
 // that are no UTF-8 become U+FFFD. The exit status and the counts of a port-forward are markers. Lines of a session
-// without a terminal get carriage returns.
+// without a terminal get carriage returns. Sizes of the terminal are at most 1000, and those below 1 are left out,
+// because players fail at them. The file itself has no control characters but the ends of lines.
 //
 // After an error that wraps a recording.Fault of the kind Cut, the file has all events.
-func Export(ctx context.Context, w io.Writer, r *recording.Reader) error {
+func Export(ctx context.Context, w io.Writer, r *recording.Reader, o ExportOptions) error {
 	x := &exporter{
 		w: bufio.NewWriter(w), info: r.Info(), width: recording.DefaultWidth, height: recording.DefaultHeight,
 		partial: map[recording.Type][]byte{},
+	}
+	if o.Filter {
+		x.filter = &Filter{W: &x.filtered}
 	}
 	for {
 		e, err := r.Next(ctx)
@@ -57,12 +70,23 @@ type exporter struct {
 	time          time.Duration
 	exit          []byte
 	line          []byte
+	filter        *Filter      // nil for none
+	filtered      bytes.Buffer // what filter has written
 }
 
 // maxPending is how many events may come before the first size of the terminal, which is in the header.
 const maxPending = 64
 
+// maxSize is the greatest width or height of a terminal in an exported file.
+const maxSize = 1000
+
 func (x *exporter) add(e recording.Event) error {
+	if e.Type == recording.Resize {
+		if e.Width < 1 || e.Height < 1 {
+			return nil
+		}
+		e.Width, e.Height = min(e.Width, maxSize), min(e.Height, maxSize)
+	}
 	if x.begun {
 		return x.write(e)
 	}
@@ -82,7 +106,7 @@ func (x *exporter) begin() error {
 	if err != nil {
 		return err
 	}
-	if _, err := x.w.Write(append(line, '\n')); err != nil {
+	if _, err := x.w.Write(append(escapeControls(line), '\n')); err != nil {
 		return err
 	}
 	for _, e := range x.pending {
@@ -121,6 +145,11 @@ func (x *exporter) text(stream, typ recording.Type, p []byte) error {
 	if !x.info.TTY && typ == recording.Output {
 		p = bytes.ReplaceAll(bytes.ReplaceAll(p, []byte("\r\n"), []byte("\n")), []byte("\n"), []byte("\r\n"))
 	}
+	if x.filter != nil && typ == recording.Output {
+		x.filtered.Reset()
+		_, _ = x.filter.Write(p) // a Buffer returns no error
+		p = x.filtered.Bytes()
+	}
 	if len(p) == 0 {
 		return nil
 	}
@@ -129,8 +158,23 @@ func (x *exporter) text(stream, typ recording.Type, p []byte) error {
 
 func (x *exporter) event(typ recording.Type, data []byte) error {
 	x.line = recording.AppendEvent(x.line[:0], x.time, typ, data)
-	_, err := x.w.Write(x.line)
+	_, err := x.w.Write(escapeControls(x.line))
 	return err
+}
+
+// controls are DEL and the controls of 8 bits (C1). JSON permits them in strings, and terminals obey some of them.
+var controls = regexp.MustCompile(`[\x7f-\x{9f}]`)
+
+// escapeControls returns a line of JSON in which a terminal obeys nothing but the end of the line.
+func escapeControls(line []byte) []byte {
+	const del, leadOfC1 = 0x7f, 0xc2
+	if bytes.IndexByte(line, del) < 0 && bytes.IndexByte(line, leadOfC1) < 0 {
+		return line // nearly all lines; the expression is slow
+	}
+	return controls.ReplaceAllFunc(line, func(c []byte) []byte {
+		r, _ := utf8.DecodeRune(c)
+		return fmt.Appendf(nil, `\u%04x`, r)
+	})
 }
 
 func (x *exporter) close() error {

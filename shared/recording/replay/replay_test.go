@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/hinshun/vt10x"
@@ -310,13 +311,18 @@ func TestParseKeys(t *testing.T) {
 
 // export returns the header and the events of an exported file.
 func export(
-	t *testing.T, open func(context.Context) (*recording.Reader, error),
+	t *testing.T, open func(context.Context) (*recording.Reader, error), options ExportOptions,
 ) (header map[string]any, events string) {
 	t.Helper()
 	r, err := open(t.Context())
 	must(t, err)
 	var out bytes.Buffer
-	must(t, Export(t.Context(), &out, r))
+	must(t, Export(t.Context(), &out, r, options))
+	for _, c := range out.String() {
+		if c != '\n' && unicode.IsControl(c) {
+			t.Errorf("the file has the control %q", c)
+		}
+	}
 	first, rest, _ := strings.Cut(out.String(), "\n")
 	must(t, json.Unmarshal([]byte(first), &header))
 	var lines []string
@@ -351,6 +357,13 @@ func TestExportIsForPlayers(t *testing.T) {
 		"sizes": {recording.Info{TTY: true}, func(s *recording.Session) error {
 			return errors.Join(s.Output(1, []byte("$ ")), s.Resize(100, 30), s.Resize(90, 20))
 		}, `o "$ ", r "100x30", r "90x20"`},
+		"sizes that no player shows": {recording.Info{TTY: true}, func(s *recording.Session) error {
+			return errors.Join(s.Resize(0, 0), s.Resize(65535, 0), s.Resize(65535, 65535), s.Resize(1, 1001),
+				s.Output(1, []byte("a")))
+		}, `r "1000x1000", r "1x1000", o "a"`},
+		"controls of 8 bits": {recording.Info{TTY: true, Command: []string{"\x7f\u009b"}}, func(s *recording.Session) error {
+			return s.Output(1, []byte("a\u0080\u009b6n\u009fb\u00a0\x7f\x1b"))
+		}, `o "a\u0080\u009b6n\u009fb\u00a0\x7f\x1b"`},
 		"success": {recording.Info{}, func(s *recording.Session) error {
 			return s.Exit([]byte(`{"status":"Success"}`))
 		}, `m "exit: Success"`},
@@ -365,18 +378,33 @@ func TestExportIsForPlayers(t *testing.T) {
 		}, `m "bytes from the client: 1, to the client: 2"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			header, events := export(t, record(t, tt.info, func(s *recording.Session) { must(t, tt.do(s)) }))
+			header, events := export(t, record(t, tt.info, func(s *recording.Session) { must(t, tt.do(s)) }), ExportOptions{})
 			if events != tt.want {
 				t.Errorf("%s, want %s", events, tt.want)
 			}
 			width, height := 80.0, 24.0
-			if name == "sizes" {
+			switch name {
+			case "sizes":
 				width, height = 100, 30
+			case "sizes that no player shows":
+				width, height = 1000, 1000
 			}
 			if header["version"] != 2.0 || header["width"] != width || header["height"] != height {
 				t.Errorf("header %v", header)
 			}
 		})
+	}
+}
+
+// TestFilteredExport fails if a recorded user can use the terminal in which a filtered file is played.
+func TestFilteredExport(t *testing.T) {
+	open := record(t, recording.Info{RecordsInput: true}, func(s *recording.Session) {
+		must(t, errors.Join(s.Output(1, []byte("a\x1b]52;c;")), s.Output(2, []byte("aGk=\a")),
+			s.Output(1, []byte("\x1b[1mb\x1b[6n\xe2")), s.Input([]byte("\x1b[A")), s.Output(1, []byte("\x82\xac\n\u009b5n"))))
+	})
+	const want = `o "a", o "\x1b[1mb", i "\x1b[A", o "€\r\n5n"`
+	if _, events := export(t, open, ExportOptions{Filter: true}); events != want {
+		t.Errorf("%s, want %s", events, want)
 	}
 }
 
@@ -395,7 +423,7 @@ func TestExportOfCutRecording(t *testing.T) {
 	must(t, err)
 	var out bytes.Buffer
 	var fault *recording.Fault
-	if err := Export(t.Context(), &out, r); !errors.As(err, &fault) || fault.Kind != recording.Cut {
+	if err := Export(t.Context(), &out, r, ExportOptions{}); !errors.As(err, &fault) || fault.Kind != recording.Cut {
 		t.Errorf("%v, want that it is cut", err)
 	}
 	if n := strings.Count(out.String(), "0123456789abcdef"); n < 50_000 {
@@ -404,7 +432,7 @@ func TestExportOfCutRecording(t *testing.T) {
 	store.Set(s.ID(), 1, []byte("x\n"))
 	r, err = recording.Open(t.Context(), store, s.ID(), keys)
 	must(t, err)
-	if err := Export(t.Context(), &out, r); !errors.As(err, &fault) || fault.Kind != recording.Changed {
+	if err := Export(t.Context(), &out, r, ExportOptions{}); !errors.As(err, &fault) || fault.Kind != recording.Changed {
 		t.Errorf("%v, want that it is changed", err)
 	}
 }
