@@ -9,7 +9,8 @@ require (
 	github.com/aws/aws-lambda-go v1.55.1
 	github.com/aws/aws-sdk-go-v2 v1.47.6
 	github.com/aws/aws-sdk-go-v2/config v1.33.14
-	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.68.0 // v1.69.0 and later make all of the service's shapes at start: see test/rules
+	github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs v1.87.0 // v1.88.0 and later make all of the service's shapes at start: see test/rules
+	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.68.0 // so do v1.69.0 and later
 	github.com/aws/aws-sdk-go-v2/service/eks v1.98.0
 	github.com/aws/aws-sdk-go-v2/service/kms v1.60.0 // so do v1.61.0 and later
 	github.com/aws/aws-sdk-go-v2/service/organizations v1.54.2 // so do v1.58.0 and later

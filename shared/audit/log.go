@@ -25,9 +25,9 @@ const (
 type Config struct {
 	// To gets one Write for each event, a line of JSON; nil for none. If it is an io.Closer, Close closes it.
 	To io.Writer
-	// Sink gets batches of events; nil for none. If it is an io.Closer, Close closes it.
-	Sink Sink
-	// Queue limits the waiting events for each of To and Sink, besides 32 MiB. With FailClosed, requests in flight may
+	// Sinks get batches of events. Close closes each that is an io.Closer.
+	Sinks []Sink
+	// Queue limits the waiting events for To and each of Sinks, besides 32 MiB. With FailClosed, requests in flight may
 	// exceed it. With 0, a method that writes an event blocks until delivery, as processes need that can be frozen after a
 	// response.
 	Queue int
@@ -45,10 +45,10 @@ type Config struct {
 
 // Stats are counters since the start of a Log, and the current number of waiting events.
 type Stats struct {
-	Lost       uint64 // events that To or Sink did not receive, counted for each; a summary counts as its events
+	Lost       uint64 // events that To or a Sink did not receive, counted for each; a summary counts as its events
 	Refused    uint64 // requests that FailClosed refused
 	Overridden uint64 // requests that were allowed because of Override, although the queue was full
-	Waiting    int    // events that wait for delivery, counted for each of To and Sink
+	Waiting    int    // events that wait for delivery, counted for To and each of Sinks
 }
 
 // Log writes events. It is safe for concurrent use. Call Close when done.
@@ -96,8 +96,8 @@ func New(cfg Config) *Log {
 	if cfg.To != nil {
 		l.spools = append(l.spools, newSpool(l, Lines(cfg.To)))
 	}
-	if cfg.Sink != nil {
-		l.spools = append(l.spools, newSpool(l, cfg.Sink))
+	for _, sink := range cfg.Sinks {
+		l.spools = append(l.spools, newSpool(l, sink))
 	}
 	return l
 }
@@ -111,7 +111,7 @@ func (l *Log) Stats() Stats {
 	return s
 }
 
-// Close delivers the waiting events and closes To and Sink. If ctx ends first, it returns an error and leaves open
+// Close delivers the waiting events and closes To and Sinks. If ctx ends first, it returns an error and leaves open
 // those that have not received all events.
 func (l *Log) Close(ctx context.Context) error {
 	l.putSummary(0)

@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 )
@@ -10,12 +11,27 @@ import (
 // Sink delivers events. It is safe for concurrent use.
 type Sink interface {
 	// Deliver delivers events, each a line of JSON, and returns how many of the first were accepted. The error wraps
-	// ErrRejected if the sink would reject the same events again. Events may be delivered more than once.
+	// ErrRejected if the sink would reject the following events again. It is a RejectedError if the sink rejected some of
+	// the accepted number. Events may be delivered more than once.
 	Deliver(ctx context.Context, events [][]byte) (accepted int, err error)
 }
 
 // ErrRejected means that a Sink does not accept these events, and would not accept them later.
 var ErrRejected = errors.New("the events are rejected")
+
+// RejectedError means that a Sink rejected some of the events that Deliver counts as accepted. It wraps ErrRejected.
+type RejectedError struct {
+	Events []int // indexes
+	Why    string
+}
+
+// Error implements error.
+func (e *RejectedError) Error() string {
+	return fmt.Sprintf("%d audit events are rejected: %s", len(e.Events), e.Why)
+}
+
+// Unwrap returns ErrRejected.
+func (*RejectedError) Unwrap() error { return ErrRejected }
 
 // Lines returns a Sink that writes each event with one Write. Closing it closes w if that is an io.Closer.
 func Lines(w io.Writer) Sink { return &lines{to: w} }

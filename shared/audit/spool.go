@@ -252,19 +252,25 @@ func (s *spool) deliver(ctx context.Context, batch []entry) (int, error) {
 		lines[i] = e.line
 	}
 	n, err := s.sink.Deliver(ctx, lines)
+	if rejected := (*RejectedError)(nil); errors.As(err, &rejected) {
+		for _, i := range rejected.Events {
+			s.log.lose(batch[i].count, err)
+		}
+	}
 	switch {
-	case err == nil:
+	case err == nil, n == len(batch):
 		return len(batch), nil
 	case !errors.Is(err, ErrRejected):
 		return n, err
-	case len(batch) == 1:
+	case n == 0 && len(batch) == 1:
 		return s.deliverShort(ctx, batch[0], err)
+	case n == 0:
+		half := len(batch) / 2
+		if n, err = s.deliver(ctx, batch[:half]); err != nil {
+			return n, err
+		}
 	}
-	half := len(batch) / 2
-	if n, err = s.deliver(ctx, batch[:half]); err != nil {
-		return n, err
-	}
-	rest, err := s.deliver(ctx, batch[half:])
+	rest, err := s.deliver(ctx, batch[n:])
 	return n + rest, err
 }
 

@@ -403,6 +403,45 @@ func TestRejectedEventIsLostAlone(t *testing.T) {
 	}
 }
 
+// partial accepts two events at a time, and rejects those with an old time among them.
+type partial struct{ got [][]byte }
+
+func (p *partial) Deliver(_ context.Context, events [][]byte) (int, error) {
+	n := min(2, len(events))
+	rejected := &RejectedError{Why: "too old"}
+	for i, e := range events[:n] {
+		if bytes.Contains(e, []byte("old")) {
+			rejected.Events = append(rejected.Events, i)
+		} else {
+			p.got = append(p.got, e)
+		}
+	}
+	switch {
+	case len(rejected.Events) > 0:
+		return n, fmt.Errorf("deliver: %w", rejected)
+	case n < len(events):
+		return n, fmt.Errorf("%w: the third", ErrRejected)
+	}
+	return n, nil
+}
+
+// TestPartlyRejectedBatchIsNotRepeated: events that a sink rejected among others are counted as lost, and the others
+// neither lost nor delivered twice.
+func TestPartlyRejectedBatchIsNotRepeated(t *testing.T) {
+	p := &partial{}
+	l := &Log{cfg: Config{Log: quiet, Queue: 1}, complaints: map[complaint]*limited{complainLost: {}}}
+	s := &spool{log: l, sink: p}
+	var batch []entry
+	for _, text := range []string{"a", "b", "c", "old", "d", "old", "old", "e", "f"} {
+		batch = append(batch, entry{line: []byte(text), count: 2})
+	}
+	n, err := s.deliver(t.Context(), batch)
+	got := string(bytes.Join(p.got, nil))
+	if n != len(batch) || err != nil || got != "abcdef" || l.Stats().Lost != 6 {
+		t.Errorf("%d of %d events are done, %v, got %q, %d lost", n, len(batch), err, got, l.Stats().Lost)
+	}
+}
+
 // TestRejectedEventIsSentShort: a caller must not be able to prevent its event by texts that a webhook rejects.
 func TestRejectedEventIsSentShort(t *testing.T) {
 	long := strings.Repeat("x", 100<<10)
@@ -412,7 +451,7 @@ func TestRejectedEventIsSentShort(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &picky{rejects: tt.rejects}
-			l := New(Config{Sink: p, Log: quiet})
+			l := New(Config{Sinks: []Sink{p}, Log: quiet})
 			r := request("/")
 			r.RequestURI = "/" + tt.text
 			r.Header.Set("User-Agent", tt.text)

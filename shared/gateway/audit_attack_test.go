@@ -220,7 +220,7 @@ func TestFailClosed(t *testing.T) {
 		}
 		return len(events), nil
 	})
-	events := audit.New(audit.Config{Sink: sink, Queue: 2, FailClosed: true, Log: jsonLog(&log)})
+	events := audit.New(audit.Config{Sinks: []audit.Sink{sink}, Queue: 2, FailClosed: true, Log: jsonLog(&log)})
 	t.Cleanup(func() {
 		isDown.Store(false)
 		_ = events.Close(context.Background())
@@ -280,7 +280,7 @@ func TestFunctionReportsLostEvents(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{Function: gateway.NewFunction(""), Configure: func(c *gateway.Config) {
 		c.Log, c.MetricsNamespace = jsonLog(&log), "Clusterpass/test"
 		c.Audit = audit.New(audit.Config{
-			Sink: sinkFunc(func([][]byte) (int, error) { return 0, io.ErrClosedPipe }), Log: jsonLog(io.Discard),
+			Sinks: []audit.Sink{sinkFunc(func([][]byte) (int, error) { return 0, io.ErrClosedPipe })}, Log: jsonLog(io.Discard),
 		})
 	}})
 	h.DoText("GET", "/clusters/m/api/v1/pods", nil, "")

@@ -167,6 +167,7 @@ func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 		"github.com/spf13/pflag", // functions have no flags
 		module + "shared/backup",
 		// These packages initialize all types of a service before main. That costs a tenth of a start and half a megabyte.
+		"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/schemas",
 		"github.com/aws/aws-sdk-go-v2/service/dynamodb/schemas",
 		"github.com/aws/aws-sdk-go-v2/service/secretsmanager/schemas",
 	}

@@ -126,7 +126,7 @@ func record(l *audit.Log) error {
 // TestEventsAreDeliveredAsKubeAPIServerDoes: receivers of kube-apiserver's webhook read the gateway's events, too.
 func TestEventsAreDeliveredAsKubeAPIServerDoes(t *testing.T) {
 	r := newReceiver(t)
-	l := audit.New(audit.Config{Sink: r.sink(nil), Queue: 1000, Log: slog.New(slog.DiscardHandler)})
+	l := audit.New(audit.Config{Sinks: []audit.Sink{r.sink(nil)}, Queue: 1000, Log: slog.New(slog.DiscardHandler)})
 	for range 1000 {
 		if err := record(l); err != nil {
 			t.Fatal(err)
@@ -148,7 +148,7 @@ func TestEventsAreDeliveredAsKubeAPIServerDoes(t *testing.T) {
 // TestEventIsDeliveredBeforeCallEnds: a function that is frozen after its response has delivered the event by then.
 func TestEventIsDeliveredBeforeCallEnds(t *testing.T) {
 	r := newReceiver(t)
-	l := audit.New(audit.Config{Sink: r.sink(nil), Log: slog.New(slog.DiscardHandler)})
+	l := audit.New(audit.Config{Sinks: []audit.Sink{r.sink(nil)}, Log: slog.New(slog.DiscardHandler)})
 	for want := 1; want <= 3; want++ {
 		if err := record(l); err != nil || r.events() != want {
 			t.Errorf("%v, %d events have arrived, want %d", err, r.events(), want)
@@ -217,7 +217,9 @@ func TestOnly2xxAcknowledges(t *testing.T) {
 func TestOutageOfWebhook(t *testing.T) {
 	r := newReceiver(t)
 	r.answer(http.StatusServiceUnavailable)
-	l := audit.New(audit.Config{Sink: r.sink(nil), Queue: 5, FailClosed: true, Log: slog.New(slog.DiscardHandler)})
+	l := audit.New(audit.Config{
+		Sinks: []audit.Sink{r.sink(nil)}, Queue: 5, FailClosed: true, Log: slog.New(slog.DiscardHandler),
+	})
 	accepted := 0
 	for range 20 {
 		if record(l) == nil {

@@ -1,0 +1,202 @@
+// Package loggroup delivers audit events to a log group of Amazon CloudWatch Logs, which acknowledges them.
+//
+//   - Each Sink has a log stream of its own, which it creates before its first event.
+//   - An event has the time of its stage, also if it is delivered later.
+//   - Events that CloudWatch rejects among others are reported by their indexes.
+package loggroup
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
+	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/awsclient"
+)
+
+// Limits of PutLogEvents.
+// https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
+const (
+	maxBatch      = 10_000
+	maxBatchBytes = 1 << 20 // and so of an event; older documentation limits an event to 256 KiB
+	eventOverhead = 26
+	maxSpan       = 24 * time.Hour
+)
+
+// Config configures a Sink.
+type Config struct {
+	// AWS is the region, endpoint and credentials, as awsclient.Load returns them.
+	AWS aws.Config
+	// Group is the name of a log group that exists.
+	Group string
+	// StreamPrefix is the first part of the name of the log stream, before the date and a random part.
+	StreamPrefix string
+}
+
+var (
+	groupRE  = regexp.MustCompile(`^[-._/#A-Za-z0-9]{1,512}$`)
+	prefixRE = regexp.MustCompile(`^[-._/#A-Za-z0-9]{1,256}$`)
+)
+
+// ValidGroup reports whether name can be the name of a log group.
+func ValidGroup(name string) bool { return groupRE.MatchString(name) }
+
+// ValidPrefix reports whether prefix can be a Config.StreamPrefix.
+func ValidPrefix(prefix string) bool { return prefixRE.MatchString(prefix) }
+
+// Sink is an audit.Sink. It is safe for concurrent use. There is nothing to close.
+type Sink struct {
+	client        *cloudwatchlogs.Client
+	group, stream string
+
+	mu      sync.Mutex
+	created bool
+}
+
+// New returns a Sink. It does not connect.
+func New(cfg Config) *Sink {
+	return &Sink{
+		client: cloudwatchlogs.NewFromConfig(awsclient.Configure(cfg.AWS)), group: cfg.Group,
+		stream: cfg.StreamPrefix + time.Now().UTC().Format("/2006/01/02/") + uuid.NewString(),
+	}
+}
+
+var _ audit.Sink = (*Sink)(nil)
+
+// Deliver implements audit.Sink. ctx must have a deadline.
+func (s *Sink) Deliver(ctx context.Context, events [][]byte) (accepted int, err error) {
+	for accepted < len(events) {
+		batch := nextBatch(events[accepted:])
+		if len(batch) == 0 {
+			return accepted, fmt.Errorf("deliver an audit event of %d bytes: %w: CloudWatch Logs accepts %d",
+				len(events[accepted]), audit.ErrRejected, maxBatchBytes-eventOverhead)
+		}
+		info, err := s.put(ctx, batch)
+		if err != nil {
+			return accepted, fmt.Errorf("deliver %d audit events to the log group %s: %w", len(batch), s.group, err)
+		}
+		if rejected := rejection(batch, info, accepted); rejected != nil {
+			return accepted + len(batch), rejected
+		}
+		accepted += len(batch)
+	}
+	return accepted, nil
+}
+
+// event is one event of a batch.
+type event struct {
+	index int // among the events of the batch, in the order of Deliver
+	at    time.Time
+	text  []byte
+}
+
+// nextBatch returns the first events that one call can have, by their times. It is empty if the first is too large.
+func nextBatch(lines [][]byte) []event {
+	var batch []event
+	var first, last time.Time
+	size := 0
+	for i, line := range lines {
+		e := event{i, timeOf(line), bytes.TrimSuffix(line, []byte("\n"))}
+		if i == 0 || e.at.Before(first) {
+			first = e.at
+		}
+		if i == 0 || e.at.After(last) {
+			last = e.at
+		}
+		size += len(e.text) + eventOverhead
+		if len(batch) == maxBatch || size > maxBatchBytes || last.Sub(first) > maxSpan {
+			break
+		}
+		batch = append(batch, e)
+	}
+	slices.SortStableFunc(batch, func(a, b event) int { return cmp.Compare(a.at.UnixMilli(), b.at.UnixMilli()) })
+	return batch
+}
+
+// timeOf returns the time of an event's stage, or now if it has none.
+func timeOf(line []byte) time.Time {
+	var e struct {
+		StageTimestamp metav1.MicroTime `json:"stageTimestamp"`
+	}
+	if err := json.Unmarshal(line, &e); err != nil || e.StageTimestamp.IsZero() {
+		return time.Now()
+	}
+	return e.StageTimestamp.Time
+}
+
+// put delivers a batch. If the log stream was deleted, put creates it again.
+func (s *Sink) put(ctx context.Context, batch []event) (*types.RejectedLogEventsInfo, error) {
+	in := &cloudwatchlogs.PutLogEventsInput{LogGroupName: &s.group, LogStreamName: &s.stream}
+	for _, e := range batch {
+		in.LogEvents = append(in.LogEvents, types.InputLogEvent{
+			Message: aws.String(string(e.text)), Timestamp: aws.Int64(e.at.UnixMilli()),
+		})
+	}
+	for isRetry := false; ; isRetry = true {
+		if err := s.createStream(ctx, isRetry); err != nil {
+			return nil, err
+		}
+		out, err := s.client.PutLogEvents(ctx, in)
+		switch code := awsclient.Code(err); {
+		case err == nil:
+			return out.RejectedLogEventsInfo, nil
+		case code == "ResourceNotFoundException" && !isRetry:
+		case code == "InvalidParameterException":
+			return nil, fmt.Errorf("%w: %w", audit.ErrRejected, awsclient.Discreet(err))
+		default:
+			return nil, err
+		}
+	}
+}
+
+func (s *Sink) createStream(ctx context.Context, again bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.created && !again {
+		return nil
+	}
+	_, err := s.client.CreateLogStream(ctx, &cloudwatchlogs.CreateLogStreamInput{
+		LogGroupName: &s.group, LogStreamName: &s.stream,
+	})
+	if err != nil && awsclient.Code(err) != "ResourceAlreadyExistsException" {
+		return fmt.Errorf("create the log stream %s: %w", s.stream, err)
+	}
+	s.created = true
+	return nil
+}
+
+// rejection returns the events of a batch that CloudWatch rejected, or nil if there are none. Those before an index are
+// too old, and those from another index are too new. skipped is the number of events before the batch.
+func rejection(batch []event, info *types.RejectedLogEventsInfo, skipped int) *audit.RejectedError {
+	if info == nil {
+		return nil
+	}
+	begin := max(aws.ToInt32(info.TooOldLogEventEndIndex), aws.ToInt32(info.ExpiredLogEventEndIndex))
+	end := int32(maxBatch)
+	if info.TooNewLogEventStartIndex != nil {
+		end = *info.TooNewLogEventStartIndex
+	}
+	rejected := &audit.RejectedError{Why: "CloudWatch Logs finds their times too old or too new"}
+	for i, e := range batch {
+		if i < int(begin) || i >= int(end) {
+			rejected.Events = append(rejected.Events, skipped+e.index)
+		}
+	}
+	if len(rejected.Events) == 0 {
+		return nil
+	}
+	slices.Sort(rejected.Events)
+	return rejected
+}
