@@ -1,13 +1,16 @@
 package assembly
 
 import (
+	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -72,5 +75,62 @@ func TestAuditWebhookIsConfigured(t *testing.T) {
 		if err := new(AuditWebhook).Decode(where); err == nil {
 			t.Errorf("%q is accepted", where)
 		}
+	}
+}
+
+// A program in a stack reads region, endpoint and credentials from its environment. A program whose log group cannot be
+// used must not start.
+func TestAuditLogGroupIsConfigured(t *testing.T) {
+	var streams atomic.Value
+	logs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var in struct{ LogGroupName, LogStreamName string }
+		if json.NewDecoder(r.Body).Decode(&in) == nil && in.LogGroupName == "/clusterpass/prod/audit" &&
+			r.Header.Get("X-Amz-Target") == "Logs_20140328.PutLogEvents" {
+			streams.Store(in.LogStreamName)
+		}
+		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+		_, _ = io.WriteString(w, "{}")
+	}))
+	t.Cleanup(logs.Close)
+	for name, value := range map[string]string{
+		"AWS_ENDPOINT_URL": logs.URL, "AWS_REGION": "eu-central-1", "AWS_DEFAULT_REGION": "", "AWS_ACCESS_KEY_ID": "test",
+		"AWS_SECRET_ACCESS_KEY": "test", "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
+	} {
+		t.Setenv(name, value)
+	}
+	st, err := stores.Open(t.Context(), stores.Address{Kind: "dir", Where: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	for prefix, want := range map[StreamPrefix]string{"proxy": "proxy/2", "": "gateway/2"} {
+		a := Auditing{AuditLogGroup: "/clusterpass/prod/audit", AuditLogStream: prefix, AuditFailClosed: true}
+		log, err := a.open(t.Context(), st, quiet, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := log.Begin(httptest.NewRequest(http.MethodGet, "/", nil))
+		q.User(audit.User{Username: "ann"}, "x509")
+		q.Completed(http.StatusOK, nil)
+		if got, _ := streams.Load().(string); !strings.HasPrefix(got, want) || log.Stats().Lost != 0 {
+			t.Errorf("the event is in the stream %q, want %s; %+v", got, want, log.Stats())
+		}
+		if err := log.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Setenv("AWS_REGION", "")
+	_, err = (&Auditing{AuditLogGroup: "g"}).open(t.Context(), st, quiet, 0)
+	var bad *config.Error
+	if !errors.As(err, &bad) || bad.Variable != "CLUSTERPASS_AUDIT_LOG_GROUP" {
+		t.Errorf("without a region: %v", err)
+	}
+	for _, name := range []string{"a b", "a:b", "a*"} {
+		if new(LogGroup).Decode(name) == nil || new(StreamPrefix).Decode(name) == nil {
+			t.Errorf("%q is accepted", name)
+		}
+	}
+	if new(LogGroup).Decode("") != nil || new(StreamPrefix).Decode("") == nil {
+		t.Error("an empty group must mean none, and an empty prefix is no name")
 	}
 }

@@ -17,6 +17,8 @@ func TestFunctionsGetEveryVariable(t *testing.T) {
 		"CLUSTERPASS_AUDIT":                   "/a",
 		"CLUSTERPASS_AUDIT_FAIL_CLOSED":       "true",
 		"CLUSTERPASS_AUDIT_FILES":             "3",
+		"CLUSTERPASS_AUDIT_LOG_GROUP":         "/a/b",
+		"CLUSTERPASS_AUDIT_LOG_STREAM_PREFIX": "c/d",
 		"CLUSTERPASS_AUDIT_SPOOL":             "7",
 		"CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE": "5",
 		"CLUSTERPASS_AUDIT_WEBHOOK":           "secret:b",
