@@ -17,7 +17,7 @@ import (
 // client wants, and must not.
 func TestDashboardTimesIncludeBridge(t *testing.T) {
 	for loadBalancer, isBridge := range map[string]bool{"x": true, "": false} {
-		for _, widget := range dashboard(t, "LoadBalancer="+loadBalancer, "Api=x") {
+		for _, widget := range dashboard(t, "LoadBalancer="+loadBalancer, "Api=x", "AuditLog=") {
 			query, _ := get(widget, "properties", "query").(string)
 			if !strings.Contains(query, "pct(duration") {
 				continue
@@ -32,6 +32,16 @@ func TestDashboardTimesIncludeBridge(t *testing.T) {
 					t.Errorf("%s counts streams: it has no %s", query, filter)
 				}
 			}
+		}
+	}
+}
+
+// The cost of logs must include that of audit events, also in a log group of their own.
+func TestDashboardShowsBytesOfAuditEvents(t *testing.T) {
+	for group, want := range map[string]int{"": 0, "x": 1} {
+		board := fmt.Sprint(dashboard(t, "LoadBalancer=x", "Api=x", "AuditLog="+group))
+		if got := strings.Count(board, "[AWS/Logs IncomingBytes LogGroupName ${AuditLog}]"); got != want {
+			t.Errorf("with the group %q, its bytes are shown %d times", group, got)
 		}
 	}
 }
@@ -74,8 +84,8 @@ func TestDashboard(t *testing.T) {
 	fields := []string{"msg", "reason", "code", "duration", "cluster", "Agents", "TunnelStreams"}
 	shown, queried := map[string]bool{}, map[string]bool{}
 	for _, widgets := range [][]map[string]any{
-		dashboard(t, "LoadBalancer=x", "Api="), dashboard(t, "LoadBalancer=", "Api=x"),
-		dashboard(t, "LoadBalancer=x", "Api=x"),
+		dashboard(t, "LoadBalancer=x", "Api=", "AuditLog="), dashboard(t, "LoadBalancer=", "Api=x", "AuditLog="),
+		dashboard(t, "LoadBalancer=x", "Api=x", "AuditLog=x"),
 	} {
 		occupied := map[string]any{}
 		for _, widget := range widgets {

@@ -42,6 +42,9 @@ func TestRules(t *testing.T) {
 				"Scheme=internal",
 			}, "FrontDoor alb",
 		},
+		{[]string{domain, certificate, image, "AuditLogGroup=own"}, ""},
+		{[]string{domain, certificate, image, "AuditLogGroup=own", "Audit="}, "Set Audit to -"},
+		{[]string{domain, certificate, image, "Audit="}, ""},
 		{[]string{domain, certificate, image, "RecordingDays=30"}, ""},
 		{
 			[]string{"FrontDoor=api", "BridgeUrl=https://bridge.example.com", "RecordingDays=30"}, "CLUSTERPASS_RECORDINGS",

@@ -126,6 +126,9 @@ func statementsOf(t *testing.T, all map[string]*template, id string) []statement
 	for _, arn := range render(of(all, "AWS::IAM::Role")[id].Properties["ManagedPolicyArns"]) {
 		name := strings.Trim(arn, "${}")
 		doc, ok := policies[path+" "+name]
+		if strings.Contains(name, ".Outputs.") {
+			doc, ok = policies[definition(all, name)]
+		}
 		if parameter := render(get(given, name)); !ok && len(parameter) > 0 {
 			doc, ok = policies[definition(all, strings.Trim(parameter[0], "${}"))]
 		}
@@ -224,7 +227,7 @@ func TestLeastPrivilege(t *testing.T) {
 		"template.yaml FleetRole":                 slices.Concat(logs, read, vpc),
 		"template.yaml ControlRole":               slices.Concat(logs, read, write, vpc, sign),
 		"template.yaml RotateRole":                slices.Concat(logs, read, rotate, vpc),
-		"infra/aws/bridge.yaml TaskRole":          slices.Concat(read, write, []string{"s3:PutObject"}),
+		"infra/aws/bridge.yaml TaskRole":          slices.Concat(logs, read, write, []string{"s3:PutObject"}),
 		"infra/aws/bridge.yaml ExecutionRole":     slices.Concat(logs, start),
 		"infra/aws/archive.yaml SubscriptionRole": {"firehose:PutRecord", "firehose:PutRecordBatch"},
 		"infra/aws/archive.yaml DeliveryRole": {
@@ -269,6 +272,37 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 	if len(roles) != len(want) {
 		t.Errorf("%d roles, want %d", len(roles), len(want))
+	}
+}
+
+// With AuditLogGroup own, each program writes audit events, into streams of its own name and no other group. Nothing may
+// read or delete them.
+func TestWhoWritesAuditEvents(t *testing.T) {
+	all := load(t)
+	const group = logGroupPrefix + "Group}:log-stream:"
+	programs := map[string]string{
+		"template.yaml ProxyRole": "proxy", "template.yaml FleetRole": "fleet", "template.yaml ControlRole": "control",
+		"infra/aws/bridge.yaml TaskRole": "bridge",
+	}
+	for role := range of(all, "AWS::IAM::Role") {
+		var streams []string
+		for _, s := range statementsOf(t, all, role) {
+			for _, r := range s.resources {
+				if stream, ok := strings.CutPrefix(r, group); ok {
+					streams = append(streams, stream)
+					if !slices.Equal(s.actions, []string{"logs:CreateLogStream", "logs:PutLogEvents"}) {
+						t.Errorf("%s may %v audit events", role, s.actions)
+					}
+				}
+			}
+		}
+		var want []string
+		if program, ok := programs[role]; ok {
+			want = []string{program + "/*"}
+		}
+		if !slices.Equal(streams, want) {
+			t.Errorf("%s may write to the streams %q, want %q", role, streams, want)
+		}
 	}
 }
 

@@ -333,6 +333,7 @@ REFERENCES = {
     "${ControlLogs}": "/clusterpass/{x}/*",
     "${RotateLogs}": "/aws/lambda/{x}-*",
     "${Logs}": "/clusterpass/{x}/*",
+    "${Group}": "/clusterpass/{x}/*",
     "${Bucket.Arn}": BUCKETS,
     "${Delivery.Arn}": "arn:{p}:firehose:{r}:{a}:deliverystream/{x}-audit",
     "${AWS::Partition}": "{p}",

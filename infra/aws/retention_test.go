@@ -12,8 +12,8 @@ func TestKept(t *testing.T) {
 	all := load(t)
 	for _, id := range []string{
 		"template.yaml Key", "template.yaml Objects", "template.yaml ProxyLogs", "template.yaml FleetLogs",
-		"template.yaml ControlLogs", "infra/aws/bridge.yaml Logs", "infra/aws/archive.yaml Bucket",
-		"infra/aws/recordings.yaml Bucket",
+		"template.yaml ControlLogs", "infra/aws/bridge.yaml Logs", "infra/aws/auditlog.yaml Group",
+		"infra/aws/archive.yaml Bucket", "infra/aws/recordings.yaml Bucket",
 	} {
 		path, name, _ := strings.Cut(id, " ")
 		r := all[path].Resources[name]

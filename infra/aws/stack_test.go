@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/functions/fleet"
 	"github.com/clusterpass/clusterpass/functions/proxy"
 	"github.com/clusterpass/clusterpass/functions/rotate"
+	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/pki"
@@ -195,7 +197,10 @@ func (s *balancedStack) checkPasses() {
 func (s *balancedStack) checkFunction(name string, cfg proxy.Config) {
 	s.t.Helper()
 	b := s.bridge
-	if cfg.Auditing != b.Auditing || !cfg.AuditFailClosed || cfg.AuditWebhook != "secret:audit/webhook" {
+	want := b.Auditing
+	want.AuditLogStream = assembly.StreamPrefix(name)
+	if b.AuditLogStream != "bridge" || cfg.Auditing != want || !cfg.AuditFailClosed ||
+		cfg.AuditWebhook != "secret:audit/webhook" || cfg.AuditLogGroup != "" {
 		s.t.Errorf("%s has the audit settings %+v, the bridge %+v", name, cfg.Auditing, b.Auditing)
 	}
 	if cfg.CloudWatch != b.CloudWatch {
@@ -410,6 +415,76 @@ func TestAuditEventsOutliveTheStack(t *testing.T) {
 	}
 	if both := a.auditGroups(); len(both) != 2*len(programs) {
 		t.Errorf("with the next stack there are %v", both)
+	}
+}
+
+// TestOwnAuditLog: with AuditLogGroup own, each program delivers its events to one log group, before a call ends. They
+// are neither on standard output nor deleted with the stack, and the archive has copies.
+func TestOwnAuditLog(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
+	a := newAccount(t)
+	parameters := []string{
+		image, "DomainName=clusterpass.example.com", "CertificateArn=" + a.certificate(), "ClientCA=" + clientCA(t),
+		"AuditLogGroup=own", "AuditFailClosed=true", "AuditArchiveDays=30",
+	}
+	outputs := a.deploy(parameters...)
+	group := outputs["AuditLogGroup"]
+	if groups := a.auditGroups(); len(groups) != 5 || !slices.Contains(groups, group) {
+		t.Fatalf("%q is not one of %q", group, groups)
+	}
+	for name := range programs {
+		if name == "rotate" {
+			continue
+		}
+		env := a.bridgeEnvironment()
+		if name != "bridge" {
+			env = a.function("clusterpass-" + name).Environment.Variables
+		}
+		configure(t, name, env)
+		if env["CLUSTERPASS_AUDIT"] != "" || env["CLUSTERPASS_AUDIT_LOG_GROUP"] != group ||
+			env["CLUSTERPASS_AUDIT_LOG_STREAM_PREFIX"] != name {
+			t.Errorf("%s has the settings %v", name, env)
+		}
+	}
+	a.callProxy()
+	var events struct {
+		Events []struct{ LogStreamName, Message string }
+	}
+	a.json(&events, "logs", http.MethodPost, "/", "Logs_20140328.FilterLogEvents",
+		fmt.Sprintf(`{"logGroupName": %q}`, group))
+	if len(events.Events) != 1 || !strings.HasPrefix(events.Events[0].LogStreamName, "proxy/") ||
+		!strings.Contains(events.Events[0].Message, `"apiVersion":"audit.k8s.io/v1"`) {
+		t.Errorf("the log group has %v", events)
+	}
+	if copies := string(a.call("s3", http.MethodGet, "/"+outputs["AuditBucket"]+"?list-type=2", "", "")); strings.Count(
+		copies, "<Key>events/") != 1 {
+		t.Errorf("the bucket has %s", copies)
+	}
+
+	a.query("cloudformation", "2010-05-15", "", "Action", "DeleteStack", "StackName", "test")
+	if kept := a.auditGroups(); !slices.Contains(kept, group) {
+		t.Errorf("after the deletion of the stack there are %q, without %q", kept, group)
+	}
+	if again := a.deploy(append(parameters, "Prefix=again")...); again["AuditLogGroup"] == group {
+		t.Errorf("the next stack has the log group of the first, %s", group)
+	}
+}
+
+// callProxy sends a request to the function proxy with its settings of the stack.
+func (a account) callProxy() {
+	t := a.t
+	t.Helper()
+	cfg := configure(t, "proxy", a.function("clusterpass-proxy").Environment.Variables).(*proxy.Config)
+	handler, _, err := proxy.New(t.Context(), cfg, proxy.Process{IsFrozen: true, LogTo: t.Output()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := httptest.NewRecorder()
+	handler.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/clusters/a/api/v1/pods", nil))
+	if rec.Code != http.StatusUnauthorized {
+		t.Fatalf("the function responds with %d %s", rec.Code, rec.Body)
 	}
 }
 
