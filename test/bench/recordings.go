@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -28,16 +30,24 @@ const (
 	recordedNamespace = "recorded"
 	outputSize        = 128 << 20
 	outputRounds      = 7
+	linkRate          = 25 << 20 // bytes a second, 200 Mbit/s
+
+	// The recorder writes text as it is, and other bytes in base64, which needs a third more.
+	printText  = "yes 'drwxr-xr-x  2 root root  4096 Nov 24 13:24 node_modules' | head -c %d"
+	printBytes = "head -c %d /dev/urandom"
 )
 
 // Commands whose output is measured, with the greatest part of their throughput in percent that a recording may cost.
-// The recorder writes text as it is. It writes other bytes in base64, which needs a third more.
+// Without a limit, the processors decide, which also run the client, the API server and the command.
 var outputs = []struct {
 	name, command string
+	link          int // bytes that the client's connection transfers a second; 0 means no limit
 	goal          float64
 }{
-	{"text", "yes 'drwxr-xr-x  2 root root  4096 Nov 24 13:24 node_modules' | head -c %d", 5},
-	{"random bytes", "head -c %d /dev/urandom", 10},
+	{"text", printText, 0, 5},
+	{"random bytes", printBytes, 0, 10},
+	{"text at 200 Mbit/s", printText, linkRate, 5},
+	{"random bytes at 200 Mbit/s", printBytes, linkRate, 5},
 }
 
 // recordings measures sessions whose recording is required beside others, through one gateway.
@@ -72,23 +82,25 @@ func recordings(ctx context.Context, out *report, set *cluster.Set, dir string) 
 		return err
 	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\nsessions\texec round trip p50 ms\tp95 ms\ttext MB/s\trandom bytes MB/s\t")
-	for i := range outputs {
+	_, _ = fmt.Fprint(tw, "\nsessions\texec round trip p50 ms\tp95 ms\t")
+	for i, o := range outputs {
+		_, _ = fmt.Fprintf(tw, "%s MB/s\t", o.name)
 		if err := outputRates(ctx, endpoints, i); err != nil {
 			return err
 		}
 	}
-	var rates [2][2]float64 // by endpoint, then by output
+	rates := make([][]float64, len(endpoints)) // by endpoint, then by output
 	for i, e := range endpoints {
 		slices.Sort(e.rounds)
+		_, _ = fmt.Fprintf(tw, "\n%s\t%.3f\t%.3f\t", e.name, ms(at(e.rounds, 0.5)), ms(at(e.rounds, 0.95)))
 		for j := range outputs {
 			of := e.rates[j*outputRounds : (j+1)*outputRounds]
 			slices.Sort(of)
-			rates[i][j] = of[len(of)/2]
+			rates[i] = append(rates[i], of[len(of)/2])
+			_, _ = fmt.Fprintf(tw, "%.1f\t", rates[i][j])
 		}
-		_, _ = fmt.Fprintf(tw, "%s\t%.3f\t%.3f\t%.0f\t%.0f\t\n", e.name, ms(at(e.rounds, 0.5)), ms(at(e.rounds, 0.95)),
-			rates[i][0], rates[i][1])
 	}
+	_, _ = fmt.Fprintln(tw)
 	added := ms(at(endpoints[1].rounds, 0.5)) - ms(at(endpoints[0].rounds, 0.5))
 	out.atMost("exec round trip that a recording adds, p50", added, 0.1, " ms")
 	for j, o := range outputs {
@@ -130,6 +142,7 @@ func outputRates(ctx context.Context, endpoints []*streamEndpoint, output int) e
 	command := fmt.Sprintf(outputs[output].command, outputSize)
 	for range outputRounds {
 		for _, e := range endpoints {
+			e.link = outputs[output].link
 			start := time.Now()
 			n, err := outputOnce(ctx, e, command, outputSize)
 			if err != nil {
@@ -177,6 +190,12 @@ func dialExec(ctx context.Context, e *streamEndpoint, query url.Values) (*websoc
 	d := websocket.Dialer{
 		TLSClientConfig: tlsConfig, Subprotocols: []string{"v5.channel.k8s.io"}, HandshakeTimeout: 20 * time.Second,
 	}
+	if e.link > 0 {
+		d.NetDialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			return &slowConn{conn, rate.NewLimiter(rate.Limit(e.link), slowRead)}, err
+		}
+	}
 	conn, resp, err := d.DialContext(ctx, strings.Replace(e.cfg.Host, "https://", "wss://", 1)+
 		"/api/v1/namespaces/"+e.namespace+"/pods/"+podName+"/exec?"+query.Encode(), nil)
 	if err != nil {
@@ -185,4 +204,20 @@ func dialExec(ctx context.Context, e *streamEndpoint, query url.Values) (*websoc
 	_ = resp.Body.Close()
 	_ = conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	return conn, nil
+}
+
+// slowConn limits the rate of its reads.
+type slowConn struct {
+	net.Conn
+	limiter *rate.Limiter
+}
+
+const slowRead = 64 << 10
+
+func (c *slowConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p[:min(len(p), slowRead)])
+	if waitErr := c.limiter.WaitN(context.Background(), n); err == nil {
+		err = waitErr
+	}
+	return n, err
 }

@@ -43,6 +43,7 @@ type streamEndpoint struct {
 	namespace string
 	cfg       *rest.Config
 	client    *kubernetes.Clientset
+	link      int // bytes that its connections transfer a second; 0 means no limit
 	events    []time.Duration
 	rounds    []time.Duration
 	rates     []float64 // MB/s
