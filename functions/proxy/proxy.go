@@ -19,21 +19,25 @@ import (
 // Config is the function's configuration.
 type Config struct {
 	assembly.Env
-	MTLSTargetGroup TargetGroup         `envconfig:"CLUSTERPASS_MTLS_TARGET_GROUP" desc:"ARN of the ALB target group whose header with client certificates is trusted. Set it only if its listener uses mutual TLS. The last part may be *." example:"arn:aws:elasticloadbalancing:eu-west-1:111122223333:targetgroup/proxy/*"`
+	MTLSTargetGroup TargetGroup         `envconfig:"CLUSTERPASS_MTLS_TARGET_GROUP" desc:"ARN of the ALB target group whose header with client certificates is trusted. Set it only if its listener uses mutual TLS. The last part may be *. A comma separates several." example:"arn:aws:elasticloadbalancing:eu-west-1:111122223333:targetgroup/proxy/*"`
 	MTLSHeader      identity.PeerHeader `envconfig:"CLUSTERPASS_MTLS_HEADER" default:"X-Amzn-Mtls-Clientcert" desc:"Header in which the ALB sends client certificates." example:"X-Amzn-Mtls-Clientcert-Leaf"`
 	BridgeURL       string              `envconfig:"CLUSTERPASS_BRIDGE_URL" desc:"Base URL of the bridge, if it differs from the gateway's URL." example:"https://bridge.example.com"`
 }
 
-// TargetGroup is the ARN of a target group, or empty. It may end in /*, because names are unique in an account and
-// region. The template needs that for a target group that does not exist yet, since the function is its target.
+// TargetGroup is a comma-separated list of ARNs of target groups, or empty. An ARN may end in /*, because names are
+// unique in an account and region. The template needs that for a target group that does not exist yet, since the
+// function is its target.
 type TargetGroup string
 
-// Is reports whether arn is the ARN of the group.
+// Is reports whether arn is the ARN of one of the groups.
 func (g TargetGroup) Is(arn string) bool {
-	if name, open := strings.CutSuffix(string(g), "*"); open {
-		return strings.HasSuffix(name, "/") && strings.HasPrefix(arn, name)
+	for group := range strings.SplitSeq(string(g), ",") {
+		name, isOpen := strings.CutSuffix(group, "*")
+		if isOpen && strings.HasSuffix(name, "/") && strings.HasPrefix(arn, name) || group != "" && arn == group {
+			return true
+		}
 	}
-	return g != "" && arn == string(g)
+	return false
 }
 
 // Process describes the process that a function runs in.
