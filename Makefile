@@ -24,6 +24,9 @@ TAG       ?=
 REGISTRY  ?= ghcr.io/clusterpass
 IMAGES    := clusterpass clusterpass-bridge clusterpass-agent
 STACK     ?= clusterpass
+# make deploy with a deployment configuration of CodeDeploy, and with the provisioned concurrency of control.
+CANARY      ?=
+PROVISIONED ?=
 AREA      ?= ...
 FUZZTIME  ?= 20s
 SOAK      ?= 2h
@@ -258,8 +261,8 @@ push-images: # for the release workflow: push the images of dist/release, with a
 image: licenses $(WITH_CONSOLE) ## Build the bridge's image for ARCH, without Docker, and push it to ECR: REPOSITORY, TAG, ARCH=amd64,arm64
 	@$(STEP) "build and push the bridge's image" "the credentials of an AWS account and its CLI; docs/guide/aws.md has the list" scripts/image $(REPOSITORY) "$(TAG)" $(ARCH)
 
-deploy: ## Deploy to AWS with SAM and the image of make image: REPOSITORY, TAG (none without a bridge), ARCH (docs/guide/aws.md)
-	@scripts/deploy $(STACK) $(REPOSITORY) "$(TAG)" $(ARCH)
+deploy: ## Deploy to AWS with SAM and the image of make image: REPOSITORY, TAG (none without a bridge), ARCH, CANARY, PROVISIONED (docs/guide/aws.md)
+	@scripts/deploy $(STACK) $(REPOSITORY) "$(TAG)" $(ARCH) "$(CANARY)" "$(PROVISIONED)"
 
 localstack: moto ## Deploy to LocalStack or AWS_ENDPOINT_URL, and run the bridge here (docs/guide/localstack.md)
 	$(MAKE) --no-print-directory build ARCHES="$$(go env GOHOSTARCH)"

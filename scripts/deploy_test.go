@@ -45,6 +45,17 @@ const fakeGoVersion = `#!/bin/sh
 [ "$1" != version ] || printf '\tpath\tx\n\tmod\texample.com/x\tv0.0.0-1\n'
 `
 
+// fakeGoCanary plays the generator of the template, too.
+const fakeGoCanary = `#!/bin/sh
+case "$*" in
+  version*) printf '\tpath\tx\n\tmod\texample.com/x\tv0.0.0-1\n' ;;
+  run*infra/aws/canary*)
+    echo "go $*" >> "$(dirname "$0")/calls"
+    case "$*" in *Canary99*) echo "CANARY=Canary99 is not a preset" >&2; exit 1 ;; esac
+    echo template ;;
+esac
+`
+
 func newCheckout(t *testing.T) *checkout {
 	t.Helper()
 	c := &checkout{t, t.TempDir(), t.TempDir()}
@@ -98,10 +109,10 @@ func (c *checkout) revision() string {
 }
 
 // deploy returns the output of scripts/deploy, the calls of the AWS CLI and SAM, and the exit code.
-func (c *checkout) deploy(tag, arch string) (out, calls string, code int) {
+func (c *checkout) deploy(tag, arch string, more ...string) (out, calls string, code int) {
 	c.t.Helper()
 	_ = os.Remove(filepath.Join(c.bin, "calls"))
-	cmd := c.command("scripts/deploy", "gateway", "bridges", tag, arch)
+	cmd := c.command("scripts/deploy", append([]string{"gateway", "bridges", tag, arch}, more...)...)
 	text, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {
 		c.t.Fatal(err)
@@ -271,6 +282,46 @@ func TestDeployCreatesTheRoleOfECS(t *testing.T) {
 			}
 			if tt.wantCode != 0 && !strings.Contains(out, "have an administrator run:\n  "+create) {
 				t.Errorf("it prints\n%s", out)
+			}
+		})
+	}
+}
+
+// A wrong argument must be refused before anything is built, and no generated template may stay in the checkout: a later
+// sam build could use it.
+func TestDeployWithCanary(t *testing.T) {
+	for name, tt := range map[string]struct {
+		canary, provisioned string
+		wantCalls           []string // the calls of SAM; none if the deployment is refused
+		want                string   // part of the refusal
+	}{
+		"plain":       {"", "", []string{"sam build v0.0.0-1", "sam deploy"}, ""},
+		"canary":      {"AllAtOnce", "", []string{"sam build --template-file template-canary.yaml", "sam deploy"}, ""},
+		"provisioned": {"AllAtOnce", "2", []string{"sam build --template-file template-canary.yaml", "sam deploy"}, ""},
+		"no aliases":  {"", "2", nil, "set CANARY=AllAtOnce"},
+		"no number":   {"AllAtOnce", "two", nil, "PROVISIONED=two is not a number"},
+		"refused":     {"Canary99", "", nil, "not a preset"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCheckout(t)
+			c.write(c.dir, "samconfig.toml", "parameter_overrides = \"Architecture=arm64\"\n")
+			c.write(c.bin, "go", fakeGoCanary)
+			out, calls, code := c.deploy("none", "arm64", tt.canary, tt.provisioned)
+			if (code == 0) != (tt.wantCalls != nil) || !strings.Contains(out, tt.want) ||
+				tt.wantCalls == nil && strings.Contains(calls, "sam") {
+				t.Errorf("code %d, calls\n%soutput\n%s", code, calls, out)
+			}
+			for _, call := range tt.wantCalls {
+				if !strings.Contains(calls, call) {
+					t.Errorf("calls\n%swant %s", calls, call)
+				}
+			}
+			if generator := "--preset " + tt.canary + " --provisioned " + max(tt.provisioned, "0"); strings.Contains(calls,
+				generator) != (tt.canary != "" && tt.provisioned != "two") {
+				t.Errorf("calls\n%swant %s", calls, generator)
+			}
+			if _, err := os.Stat(filepath.Join(c.dir, "template-canary.yaml")); !os.IsNotExist(err) {
+				t.Errorf("the generated template stays: %v", err)
 			}
 		})
 	}

@@ -70,6 +70,10 @@ func (g given) value(v any) any {
 			return !slices.ContainsFunc(strings.Split(fmt.Sprint(g.value(list[0])), ","), func(e string) bool {
 				return e != want
 			})
+		case v["Fn::EachMemberIn"] != nil:
+			list := operands("Fn::EachMemberIn")
+			allowed := g.list(list[1])
+			return !slices.ContainsFunc(g.list(list[0]), func(e string) bool { return !slices.Contains(allowed, e) })
 		case v["Fn::Join"] != nil: // a list parameter, too
 			return fmt.Sprint(g.value(operands("Fn::Join")[1]))
 		}
@@ -80,6 +84,14 @@ func (g given) value(v any) any {
 		return all
 	}
 	return v
+}
+
+// list returns a list, or the list that a parameter is.
+func (g given) list(v any) []string {
+	if literal, ok := v.([]any); ok {
+		return render(literal)
+	}
+	return strings.Split(fmt.Sprint(g.value(v)), ",")
 }
 
 func (g given) condition(name string) bool { return g.value(g.Conditions[name]) == true }

@@ -83,6 +83,19 @@ CALLS = {
             "arn:{p}:cloudwatch::{a}:dashboard/{x}",
         )
     ],
+    "AWS::CodeDeploy::Application": [
+        (
+            "codedeploy:CreateApplication GetApplication UpdateApplication DeleteApplication ListTagsForResource TagResource UntagResource",
+            "arn:{p}:codedeploy:{r}:{a}:application:{s}-*",
+        ),
+    ],
+    "AWS::CodeDeploy::DeploymentGroup": [
+        (
+            "codedeploy:CreateDeploymentGroup GetDeploymentGroup UpdateDeploymentGroup DeleteDeploymentGroup ListTagsForResource TagResource "
+            "UntagResource",
+            "arn:{p}:codedeploy:{r}:{a}:deploymentgroup:{s}-*",
+        ),
+    ],
     "AWS::DynamoDB::Table": [
         (
             "dynamodb:CreateTable DescribeTable UpdateTable DeleteTable DescribeTimeToLive UpdateTimeToLive DescribeContinuousBackups "
@@ -225,6 +238,16 @@ CALLS = {
             "arn:{p}:firehose:{r}:{a}:deliverystream/{x}-audit",
         )
     ],
+    "AWS::Lambda::Alias": [
+        (
+            "lambda:CreateAlias GetAlias UpdateAlias DeleteAlias GetProvisionedConcurrencyConfig PutProvisionedConcurrencyConfig "
+            "DeleteProvisionedConcurrencyConfig",
+            "arn:{p}:lambda:{r}:{a}:function:{x}-*",
+        ),
+        ("codedeploy:RegisterApplicationRevision GetApplicationRevision", "arn:{p}:codedeploy:{r}:{a}:application:{s}-*"),
+        ("codedeploy:CreateDeployment GetDeployment StopDeployment GetDeploymentGroup", "arn:{p}:codedeploy:{r}:{a}:deploymentgroup:{s}-*"),
+        ("codedeploy:GetDeploymentConfig", "arn:{p}:codedeploy:{r}:{a}:deploymentconfig:CodeDeployDefault.Lambda*"),
+    ],
     "AWS::Lambda::Function": [
         (
             "lambda:CreateFunction UpdateFunctionCode UpdateFunctionConfiguration DeleteFunction GetFunction GetFunctionConfiguration "
@@ -234,6 +257,13 @@ CALLS = {
         )
     ],
     "AWS::Lambda::Permission": [("lambda:AddPermission RemovePermission GetPolicy", "arn:{p}:lambda:{r}:{a}:function:{x}-*")],
+    "AWS::Lambda::Version": [
+        (
+            "lambda:PublishVersion GetFunctionConfiguration GetProvisionedConcurrencyConfig GetRuntimeManagementConfig ListVersionsByFunction "
+            "DeleteFunction",
+            "arn:{p}:lambda:{r}:{a}:function:{x}-*",
+        )
+    ],
     "AWS::Logs::LogGroup": [
         (
             "logs:CreateLogGroup DeleteLogGroup PutRetentionPolicy DeleteRetentionPolicy AssociateKmsKey DisassociateKmsKey TagResource "
@@ -319,6 +349,9 @@ CALLS = {
     ],
 }
 
+# Types of which only make deploy CANARY=... makes resources.
+CANARY = {"AWS::CodeDeploy::Application", "AWS::CodeDeploy::DeploymentGroup", "AWS::Lambda::Alias", "AWS::Lambda::Version"}
+
 # ARNs of what the policies of the template refer to.
 REFERENCES = {
     "${Objects.Arn}": "arn:{p}:dynamodb:{r}:{a}:table/{x}-objects",
@@ -344,9 +377,10 @@ REFERENCES = {
 }
 
 
-def templates():
+def templates(canary):
     root = translate(ROOT / "template.yaml")
-    return [root] + [translate(ROOT / path) for path in nested(root).values()]
+    paths = [*nested(root).values(), *(["infra/aws/canary.yaml"] if canary else [])]
+    return [root] + [translate(ROOT / path) for path in paths]
 
 
 def as_list(value):
@@ -373,14 +407,14 @@ def resolve(value):
     return re.sub(r"\$\{[^}]+\}", lambda m: REFERENCES[m[0]], text(value))
 
 
-def deployer(all):
+def deployer(all, canary):
     """The calls of CloudFormation: action, ARN and condition."""
     types = {resource["Type"] for template in all for resource in template["Resources"].values()}
     if missing := types - CALLS.keys():
         sys.exit(f"policies.py does not know the calls for {', '.join(sorted(missing))}")
-    if unused := CALLS.keys() - types:
+    if unused := CALLS.keys() - types - CANARY:
         sys.exit(f"policies.py knows calls for types that the template lacks: {', '.join(sorted(unused))}")
-    for kind in sorted(types):
+    for kind in sorted(types | (CANARY if canary else set())):
         for actions, resources, *condition in CALLS[kind]:
             service, names = actions.split(":")
             for name in names.split():
@@ -457,6 +491,7 @@ def parse(args):
     parser.add_argument("--pass-key", metavar="ARN", help="PassKMSKey; without it, the boundary denies signatures")
     parser.add_argument("--recording-key", metavar="ARN", help="RecordingKMSKey; without it, roles use the stack's key for recordings")
     parser.add_argument("--repository", metavar="NAME", default="clusterpass-bridge", help="BridgeRepository (%(default)s)")
+    parser.add_argument("--canary", action="store_true", help="for make deploy CANARY=..., which needs aliases and CodeDeploy")
     parser.add_argument("--output", metavar="DIR", default=".", help="directory of the files; it is created, and earlier policies are replaced")
     options = parser.parse_args(args)
     if options.kind == "deployer" and not options.boundary:
@@ -486,7 +521,7 @@ def write(options, made):
 
 def main(args):
     options = parse(args)
-    region, all = options.region, templates()
+    region, all = options.region, templates(options.canary)
     values = {
         "s": options.stack,
         "s_lower": options.stack.lower(),
@@ -503,7 +538,7 @@ def main(args):
     }
     values["key"] = options.key or "arn:{p}:kms:{r}:{a}:key/*".format(**values)
     values["recording_key"] = options.recording_key or values["key"]
-    calls = (deployer if options.kind == "deployer" else boundary)(all)
+    calls = deployer(all, options.canary) if options.kind == "deployer" else boundary(all)
     write(options, documents(calls, values))
 
 

@@ -62,9 +62,12 @@ func TestPoliciesAreValid(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
 	}
-	for kind, maximum := range map[string]int{"deployer": 5, "boundary": 1} {
+	for kind, maximum := range map[string]int{
+		"deployer": 5, "boundary": 1, "deployer --canary": 5, "boundary --canary": 1,
+	} {
 		t.Run(kind, func(t *testing.T) {
-			documents := policies(t, kind)
+			args := strings.Fields(kind)
+			documents := policies(t, args[0], args[1:]...)
 			if len(documents) == 0 || len(documents) > maximum {
 				t.Errorf("there are %d policies, want at most %d", len(documents), maximum)
 			}
@@ -138,9 +141,9 @@ func TestDeployerMayDoWhatAWSRequires(t *testing.T) {
 	if err := yaml.UnmarshalStrict(text, &required); err != nil {
 		t.Fatal(err)
 	}
-	deployer := allowed(t, policies(t, "deployer"))
+	deployer := allowed(t, policies(t, "deployer", "--canary"))
 	used := map[string]bool{}
-	for _, tmpl := range load(t) {
+	for _, tmpl := range loadCanary(t, deployment()) {
 		for _, r := range tmpl.Resources {
 			used[r.Type] = true
 		}

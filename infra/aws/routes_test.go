@@ -232,10 +232,12 @@ func TestBalancer(t *testing.T) {
 				t.Errorf("%s takes one value of each header alone", id)
 			}
 			// It forwards to its function, which accepts certificates only from a group of this name.
-			name := render(r.Properties["Name"])[0]
+			balancer := load(t)["template.yaml"].Resources["LoadBalancer"].Properties["Parameters"]
+			name := strings.ReplaceAll(render(r.Properties["Name"])[0], "${TargetSuffix}",
+				get(balancer, "TargetSuffix").(string))
 			function := strings.TrimSuffix(id, "Targets") + "Function"
 			target := render(get(r.Properties["Targets"].([]any)[0], "Id"))[0]
-			given := render(get(load(t)["template.yaml"].Resources["LoadBalancer"].Properties["Parameters"], function))[0]
+			given := render(get(balancer, function))[0]
 			if target != "${"+function+"}" || given != "${"+function+".Arn}" {
 				t.Errorf("%s leads to %s, which is %s", id, target, given)
 			}

@@ -3,10 +3,10 @@
 On AWS itself use `make deploy`. What sam does there is done here by its own translator: functions become CloudFormation, nested templates and
 zips go to a bucket, and the stack is created or updated.
 
-    stack.py translate                       prints the template as CloudFormation, by its path, and its nested ones by theirs
+    stack.py translate TEMPLATE              prints a template as CloudFormation, as template.yaml, and its nested ones by their paths
     stack.py deploy STACK KEY=VALUE ...      deploys it with these parameters and prints the outputs
 
-DIST names another directory than dist, where make build puts the functions.
+DIST names another directory than dist, where make build puts the functions. TEMPLATE names another template than template.yaml to deploy.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+TEMPLATE = Path(os.environ.get("TEMPLATE", ROOT / "template.yaml"))
 DIST = Path(os.environ.get("DIST", ROOT / "dist"))
 GOARCH = {"arm64": "arm64", "x86_64": "amd64"}
 
@@ -94,7 +95,7 @@ def deploy(stack, parameters):
             sys.exit(f"{path} is missing: run make build")
         return upload(path.name, path.read_bytes())
 
-    template = translate(ROOT / "template.yaml", bucket, zip_of)
+    template = translate(TEMPLATE, bucket, zip_of)
     for name, path in nested(template).items():
         key = upload(Path(path).name, json.dumps(translate(ROOT / path)).encode())
         template["Resources"][name]["Properties"]["TemplateURL"] = url(key)
@@ -123,8 +124,8 @@ def deploy(stack, parameters):
 
 
 def main(args):
-    if args == ["translate"]:
-        template = translate(ROOT / "template.yaml")
+    if len(args) == 2 and args[0] == "translate":
+        template = translate(args[1])
         templates = {"template.yaml": template} | {path: translate(ROOT / path) for path in nested(template).values()}
         json.dump(templates, sys.stdout)
     elif len(args) >= 2 and args[0] == "deploy" and all("=" in a for a in args[2:]):

@@ -1,11 +1,12 @@
 # What moto's CloudFormation lacks of what the template uses: Fn::Cidr, the outputs of nested stacks, expressions in listener rules, the
-# full names of load balancers, the bodies of REST APIs, names by Cloud Map, secrets and dynamic references to them, delivery streams and
-# subscriptions to logs. It does not know RetainExceptOnCreate.
+# full names of load balancers, the bodies of REST APIs, names by Cloud Map, secrets and dynamic references to them, delivery streams,
+# subscriptions to logs and aliases of functions. It does not know RetainExceptOnCreate.
 import ipaddress
 import json
 import re
 
 from moto.apigateway.models import RestAPI, apigateway_backends
+from moto.awslambda.models import LambdaVersion, lambda_backends
 from moto.cloudformation import parsing
 from moto.cloudformation.models import Stack
 from moto.core.common_models import CloudFormationModel
@@ -213,3 +214,27 @@ class Subscription(CloudFormationModel):
             given["LogGroupName"], name, given["FilterPattern"], given["DestinationArn"], given["RoleArn"]
         )
         return cls(name)
+
+
+LambdaVersion.get_cfn_attribute = lambda self, name: str({"Version": self.version}[name])
+
+
+class Alias(CloudFormationModel):
+    __module__ = "moto.awslambda"
+
+    def __init__(self, alias):
+        self.physical_resource_id = alias.arn
+
+    @staticmethod
+    def cloudformation_name_type():
+        return "Name"
+
+    @staticmethod
+    def cloudformation_type():
+        return "AWS::Lambda::Alias"
+
+    @classmethod
+    def create_from_cloudformation_json(cls, name, resource, account, region, **kwargs):
+        given = resource["Properties"]
+        backend = lambda_backends[account][region]
+        return cls(backend.create_alias(name, given["FunctionName"], given["FunctionVersion"], "", ""))

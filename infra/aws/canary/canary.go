@@ -1,0 +1,255 @@
+// Package canary generates the template of make deploy CANARY=…: template.yaml with aliases that CodeDeploy moves.
+//
+// Invariants:
+//   - Each generated template publishes a version of each function, because its Description has the time.
+//   - CloudFormation refuses a generated template with any parameter other than those that it was generated for. An
+//     update with a changed parameter and the same template would publish no version, and serve earlier settings.
+//   - The front door invokes aliases only. The function rotate, which Secrets Manager invokes by its ARN, has none.
+//
+// docs/decisions/0017 gives the reasons. Template is the entry point.
+package canary
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Options describe a deployment.
+type Options struct {
+	Preset      string            // one of Presets
+	Provisioned int               // provisioned concurrency of control. 0 means none.
+	Parameters  map[string]string // all parameters whose values are not the template's defaults
+	Time        time.Time
+}
+
+// Presets returns the deployment configurations of CodeDeploy that SAM knows.
+func Presets() []string {
+	return []string{
+		"AllAtOnce", "Canary10Percent5Minutes", "Canary10Percent10Minutes", "Canary10Percent15Minutes",
+		"Canary10Percent30Minutes", "Linear10PercentEvery1Minute", "Linear10PercentEvery2Minutes",
+		"Linear10PercentEvery3Minutes", "Linear10PercentEvery10Minutes",
+	}
+}
+
+// The alarms have no references, because they depend on the functions.
+const (
+	functionProperties = `
+AutoPublishAlias: live
+AutoPublishAliasAllProperties: true
+DeploymentPreference:
+  Type: %s
+  Role: !GetAtt Canary.Outputs.Role
+  Alarms: [!Sub "${Prefix}-function-errors", !If [Alb, !Sub "${Prefix}-error-rate", !Sub "${Prefix}-api-error-rate"]]
+`
+	controlProperties = `
+ProvisionedConcurrencyConfig: {ProvisionedConcurrentExecutions: %d}
+`
+	resources = `
+Canary:
+  Type: AWS::CloudFormation::Stack
+  Properties:
+    TemplateURL: infra/aws/canary.yaml
+    Parameters: {Prefix: !Ref Prefix, PermissionsBoundary: !Ref PermissionsBoundary}
+`
+	head = "Generated from template.yaml by infra/aws/canary for one deployment. Do not edit.\n"
+)
+
+// targetSuffix ends the names of the target groups of aliases. Names of target groups have at most 32 characters.
+const targetSuffix = "1"
+
+// Template returns template.yaml with aliases. It fails if a parameter has no value.
+func Template(template []byte, o Options) ([]byte, error) {
+	if !slices.Contains(Presets(), o.Preset) {
+		return nil, fmt.Errorf("CANARY=%s is not a preset of CodeDeploy; set one of %s",
+			o.Preset, strings.Join(Presets(), ", "))
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(template, &doc); err != nil {
+		return nil, fmt.Errorf("template.yaml: %w", err)
+	}
+	values, err := parameterValues(&doc, o.Parameters)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkProvisioned(o.Provisioned, values["ControlConcurrency"]); err != nil {
+		return nil, err
+	}
+	e := &editor{doc: &doc}
+	for _, name := range []string{"proxy", "fleet", "control"} {
+		e.publish(name, o)
+	}
+	e.add(resources, "Resources")
+	e.setValue(func(string) string { return targetSuffix }, "Resources", "LoadBalancer", "Properties", "Parameters",
+		"TargetSuffix")
+	e.pin(values)
+	if err := errors.Join(e.errs...); err != nil {
+		return nil, fmt.Errorf("template.yaml does not fit infra/aws/canary: %w", err)
+	}
+	doc.HeadComment = head
+	var out bytes.Buffer
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	err = errors.Join(encoder.Encode(&doc), encoder.Close())
+	return out.Bytes(), err
+}
+
+// parameterValues returns the value of each parameter of the template.
+func parameterValues(doc *yaml.Node, given map[string]string) (map[string]string, error) {
+	var template struct {
+		Parameters map[string]struct {
+			Default *string `yaml:"Default"`
+		} `yaml:"Parameters"`
+	}
+	if err := doc.Decode(&template); err != nil {
+		return nil, fmt.Errorf("template.yaml: %w", err)
+	}
+	all := map[string]string{}
+	for name, parameter := range template.Parameters {
+		value, ok := given[name]
+		switch {
+		case ok:
+			all[name] = value
+		case parameter.Default != nil:
+			all[name] = *parameter.Default
+		default:
+			return nil, fmt.Errorf("samconfig.toml has no %s; add it to parameter_overrides", name)
+		}
+	}
+	return all, nil
+}
+
+func checkProvisioned(provisioned int, reserved string) error {
+	if provisioned < 0 {
+		return fmt.Errorf("PROVISIONED=%d is negative; set a number of environments, or 0 for none", provisioned)
+	}
+	if n, err := strconv.Atoi(reserved); err == nil && n > 0 && provisioned > n {
+		return fmt.Errorf("PROVISIONED=%d is more than ControlConcurrency=%d; raise ControlConcurrency in samconfig.toml",
+			provisioned, n)
+	}
+	return nil
+}
+
+// editor changes a template. It collects errors.
+type editor struct {
+	doc  *yaml.Node
+	errs []error
+}
+
+// find returns the value at a path, or nil and an error in errs.
+func (e *editor) find(path ...string) *yaml.Node {
+	n := e.doc.Content[0]
+	for _, key := range path {
+		if n = value(n, key); n == nil {
+			e.errs = append(e.errs, fmt.Errorf("%s is missing", strings.Join(path, ".")))
+			return nil
+		}
+	}
+	return n
+}
+
+func value(mapping *yaml.Node, key string) *yaml.Node {
+	if mapping.Kind == yaml.MappingNode {
+		for i := 0; i < len(mapping.Content); i += 2 {
+			if mapping.Content[i].Value == key {
+				return mapping.Content[i+1]
+			}
+		}
+	}
+	return nil
+}
+
+// add appends the keys of a text to the mapping at a path.
+func (e *editor) add(text string, path ...string) {
+	var added yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &added); err != nil {
+		e.errs = append(e.errs, err)
+	} else if n := e.find(path...); n != nil {
+		n.Content = append(n.Content, added.Content[0].Content...)
+	}
+}
+
+func (e *editor) setValue(change func(string) string, path ...string) {
+	if n := e.find(path...); n != nil {
+		n.Value = change(n.Value)
+	}
+}
+
+// publish gives a function an alias, and lets everything else refer to the alias.
+func (e *editor) publish(name string, o Options) {
+	id := strings.ToUpper(name[:1]) + name[1:] + "Function"
+	e.add(fmt.Sprintf(functionProperties, o.Preset), "Resources", id, "Properties")
+	if name == "control" && o.Provisioned > 0 {
+		e.add(fmt.Sprintf(controlProperties, o.Provisioned), "Resources", id, "Properties")
+	}
+	// Lambda publishes a version only of a changed function. The time changes it, also after a rollback.
+	e.setValue(func(v string) string { return v + " Deployed " + o.Time.UTC().Format(time.RFC3339) + "." },
+		"Resources", id, "Properties", "Description")
+	references := 0
+	for n := range nodes(e.doc) {
+		switch {
+		case n.Tag == "!GetAtt" && n.Value == id+".Arn":
+			n.Tag, n.Value = "!Ref", id+".Alias"
+			references++
+		// While the load balancer changes, requests come from the target groups of both templates.
+		case n.Tag == "!Sub" && strings.HasSuffix(n.Value, ":targetgroup/${Prefix}-"+name+"/*"):
+			n.Value += "," + strings.TrimSuffix(n.Value, "/*") + targetSuffix + "/*"
+		}
+	}
+	if references == 0 {
+		e.errs = append(e.errs, fmt.Errorf("nothing refers to %s.Arn", id))
+	}
+}
+
+// nodes yields a node and all nodes below it.
+func nodes(n *yaml.Node) iter.Seq[*yaml.Node] {
+	return func(yield func(*yaml.Node) bool) {
+		var visit func(*yaml.Node) bool
+		visit = func(n *yaml.Node) bool {
+			return yield(n) && !slices.ContainsFunc(n.Content, func(child *yaml.Node) bool { return !visit(child) })
+		}
+		visit(n)
+	}
+}
+
+type m = map[string]any
+
+// pin adds a rule for each parameter, which refuses other values.
+func (e *editor) pin(values map[string]string) {
+	parameters, rules := e.find("Parameters"), e.find("Rules")
+	if parameters == nil || rules == nil {
+		return
+	}
+	for i := 0; i < len(parameters.Content); i += 2 {
+		name := parameters.Content[i].Value
+		asserts := []m{{"Fn::Equals": []any{m{"Ref": name}, values[name]}}}
+		if kind := value(parameters.Content[i+1], "Type"); kind != nil && kind.Value == "CommaDelimitedList" {
+			list := strings.Split(values[name], ",")
+			for i := range list {
+				list[i] = strings.TrimSpace(list[i]) // as CloudFormation does
+			}
+			asserts = []m{
+				{"Fn::EachMemberIn": []any{m{"Ref": name}, list}},
+				{"Fn::EachMemberIn": []any{list, m{"Ref": name}}},
+			}
+		}
+		var assertions []m
+		for _, assert := range asserts {
+			assertions = append(assertions, m{"Assert": assert, "AssertDescription": name +
+				" differs from its value when this template was generated. Set it in samconfig.toml and run make deploy."})
+		}
+		var rule yaml.Node
+		if err := rule.Encode(m{"Pin" + name: m{"Assertions": assertions}}); err != nil {
+			e.errs = append(e.errs, err)
+			return
+		}
+		rules.Content = append(rules.Content, rule.Content...)
+	}
+}
