@@ -287,8 +287,8 @@ func TestDeployCreatesTheRoleOfECS(t *testing.T) {
 	}
 }
 
-// A wrong argument must be refused before anything is built, and no generated template may stay in the checkout: a later
-// sam build could use it.
+// A wrong argument must be refused before anything is built. No generated template may stay in the checkout, because a
+// later sam build could use it.
 func TestDeployWithCanary(t *testing.T) {
 	for name, tt := range map[string]struct {
 		canary, provisioned string

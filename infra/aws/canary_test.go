@@ -95,8 +95,13 @@ func TestCanaryShiftsAndReturns(t *testing.T) {
 			names = append(names, render(get(alarm, "Name"))...)
 		}
 		want := []string{"${Prefix}-function-errors", "${Prefix}-error-rate", "${Prefix}-api-error-rate"}
-		if !slices.Equal(names, want) || slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(alarms, n) }) {
-			t.Errorf("%s returns by the alarms %q of %q", name, names, alarms)
+		if !slices.Equal(names, want) {
+			t.Errorf("%s returns by the alarms %q, want %q", name, names, want)
+		}
+		for _, alarm := range names {
+			if !slices.Contains(alarms, alarm) {
+				t.Errorf("%s returns by %s, which is none of %q", name, alarm, alarms)
+			}
 		}
 		if role := render(group.Properties["ServiceRoleArn"]); role[0] != "${Canary.Outputs.Role}" {
 			t.Errorf("%s is shifted with the role %s", name, role)
@@ -113,7 +118,7 @@ func TestCanaryShiftsAndReturns(t *testing.T) {
 	}
 }
 
-// A front door that invokes a function itself would send all requests to a new version at once.
+// A load balancer that invokes a function itself would send all requests to a new version at once.
 func TestFrontDoorInvokesAliases(t *testing.T) {
 	all := loadCanary(t, deployment())
 	main := all["template.yaml"]
