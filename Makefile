@@ -54,7 +54,7 @@ NEEDS_GO := "Go 1.26.4 or later, git, and the Go module proxy or a full module c
 NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Python 3; the output above names the failed test"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo picture up build-demo build-up install check lint vet rules vulncheck licenses test test-e2e test-all test-clients test-browser test-kubernetes test-conformance test-scale moto soak diagram fuzz bench \
+.PHONY: help demo picture up build-demo build-up install check lint vet rules vulncheck licenses test test-e2e test-all test-clients test-browser measure-console test-kubernetes test-conformance test-scale moto soak diagram fuzz bench \
   needs-test-clients needs-test-browser needs-console console needs-test-kubernetes needs-test-conformance needs-soak needs-fuzz needs-test-release \
   build build-arch build-local clusters image images release release-tools release-snapshot test-release push-images deploy localstack aws-rules deploy-check clean
 
@@ -162,6 +162,12 @@ test-browser: needs-test-browser console build-local clusters ## Slow suite: the
 	@cd test/browser && ../../$(STEP) "install the driver of the browser, a player and axe-core" "npm and its registry" npm ci --silent --no-audit --no-fund
 	@CHROMIUM=$(CHROMIUM) SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(STEP) "run the tests in a browser" "Node 20 or later, Chromium, and what make test needs" \
 	  $(GOTEST) -count=1 -timeout 25m ./test/browser/...
+
+# Without the race detector, which would slow down the gateway and the clusters' clients.
+measure-console: needs-test-browser console build-local clusters ## Measure the console with ROWS=100000, and its memory if WATCH=1h is set
+	@cd test/browser && ../../$(STEP) "install the driver of the browser, a player and axe-core" "npm and its registry" npm ci --silent --no-audit --no-fund
+	@CHROMIUM=$(CHROMIUM) ROWS=$(or $(ROWS),100000) WATCH=$(WATCH) $(STEP) "measure the console" "Node 20 or later, Chromium, and what make test needs" \
+	  go test -ldflags=-w -count=1 -v -timeout 0 -run '^(TestLargeTableScrolls|TestWatchKeepsMemory)$$' ./test/browser/console
 
 test-kubernetes: clusters ## Slow suite: the Helm charts, installed into a real cluster, under restarts (the first run builds helm: 3 minutes)
 	@$(STEP) "build the programs of the images (the first run compiles for minutes)" $(NEEDS_GO) sh -ec '\

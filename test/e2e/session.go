@@ -27,6 +27,9 @@ var Dialects = []Dialect{
 	{"spdy", []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "KUBECTL_PORT_FORWARD_WEBSOCKETS=false"}},
 }
 
+// SessionLimit is the time after which a Session is killed.
+const SessionLimit = 15 * time.Minute
+
 // Session is a program that runs beside the test and is killed when the test ends.
 type Session struct {
 	t      *testing.T
@@ -88,11 +91,18 @@ func (k Kubectl) Start(t *testing.T, bin string, args ...string) *Session {
 	})
 }
 
-// StartCommand starts a command as a Session of at most 15 minutes.
+// StartCommand starts a command as a Session of at most SessionLimit.
 func StartCommand(t *testing.T, name string, command func(ctx context.Context) *exec.Cmd) *Session {
 	t.Helper()
+	return StartLongCommand(t, SessionLimit, name, command)
+}
+
+// StartLongCommand is StartCommand with another limit.
+func StartLongCommand(t *testing.T, limit time.Duration, name string,
+	command func(ctx context.Context) *exec.Cmd) *Session {
+	t.Helper()
 	s := &Session{t: t, Name: name, Lines: make(chan string, 1000), Stderr: &waittest.Buffer{}, done: make(chan struct{})}
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	s.Cmd = command(ctx)
 	s.Cmd.Stderr = io.MultiWriter(s.Stderr, Printed)
 	stdout, err := s.Cmd.StdoutPipe()

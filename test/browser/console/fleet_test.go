@@ -2,17 +2,14 @@ package console
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
@@ -77,46 +74,6 @@ func TestTableFollowsWatch(t *testing.T) {
 	}
 	if out := s.stepCommand(); !strings.Contains(out, "settings") || strings.Contains(out, "added") {
 		t.Errorf("the command of member2 prints\n%s", out)
-	}
-	s.end()
-}
-
-// createMany creates count ConfigMaps in parallel.
-func createMany(t *testing.T, client kubernetes.Interface, namespace string, count int) {
-	t.Helper()
-	names := make(chan string)
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			for name := range names {
-				if _, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap(name, nil),
-					metav1.CreateOptions{}); err != nil {
-					t.Errorf("create %s: %v", name, err)
-				}
-			}
-		})
-	}
-	for i := range count {
-		names <- fmt.Sprintf("entry-%05d", i)
-	}
-	close(names)
-	wg.Wait()
-}
-
-// TestLargeTableScrolls fails if the document grows with the table: a browser would then stutter, and in the end stop.
-func TestLargeTableScrolls(t *testing.T) {
-	e2e.CreateRegistry(t, "console-scroll", "{}", "{apiVersion: v1, kind: ConfigMap}")
-	namespace := e2e.NewNamespace(t, e2e.Members...)
-	for _, member := range e2e.Members {
-		createMany(t, e2e.DirectClient(t, member), namespace, 5_000)
-	}
-	s := startAsOwner(t, "scroll.mjs", "NAMESPACE="+namespace)
-	for line := range s.Lines {
-		if measured, ok := strings.CutPrefix(line, "measured "); ok {
-			t.Log(measured)
-		} else {
-			t.Error(line)
-		}
 	}
 	s.end()
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -30,6 +31,12 @@ type script struct {
 
 // start runs a script with the client certificate of a kubeconfig, and further variables such as NAMESPACE=web.
 func start(t *testing.T, name, kubeconfig string, env ...string) *script {
+	t.Helper()
+	return startLong(t, e2e.SessionLimit, name, kubeconfig, env...)
+}
+
+// startLong is start with another limit of the script's time.
+func startLong(t *testing.T, limit time.Duration, name, kubeconfig string, env ...string) *script {
 	t.Helper()
 	dir := t.TempDir()
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -54,7 +61,7 @@ func start(t *testing.T, name, kubeconfig string, env ...string) *script {
 			env = append(env, variable+"="+path)
 		}
 	}
-	s := &script{t: t, Session: e2e.StartCommand(t, name, func(ctx context.Context) *exec.Cmd {
+	s := &script{t: t, Session: e2e.StartLongCommand(t, limit, name, func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, "node", name)
 		cmd.Env = append(os.Environ(), env...)
 		return cmd
