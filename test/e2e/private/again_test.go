@@ -13,14 +13,14 @@ import (
 
 // TestPrivateClusterJoinedAgain: a former credential must become invalid, and running agents must load the new one.
 func TestPrivateClusterJoinedAgain(t *testing.T) {
-	tunnel := "https://" + waitForLog(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`)
+	tunnel := e2e.SharedTunnel(t)
 	p := joinPrivate(t, "again")
 	_, root := e2e.Caller(t)
 	g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root + "/clusters/again"}
-	a, mountedToken := p.startReadyAgent(), p.token
+	a, mountedToken := p.startReadyAgent(), p.CredentialFile
 	waittest.Until(t, "private cluster is reachable", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
 
-	p.join("--replace", "--tunnel", tunnel)
+	p.Join(t, "--replace", "--tunnel", tunnel)
 	waittest.Until(t, "former agent is not ready", func() bool {
 		code, _ := a.get("/readyz")
 		return code == http.StatusServiceUnavailable
@@ -28,7 +28,7 @@ func TestPrivateClusterJoinedAgain(t *testing.T) {
 	if code, _ := a.get("/healthz"); code != http.StatusOK {
 		t.Errorf("an agent that is not connected is not healthy: %d", code)
 	}
-	value, err := os.ReadFile(p.token)
+	value, err := os.ReadFile(p.CredentialFile)
 	if err == nil {
 		err = os.WriteFile(mountedToken, value, 0o600) // like an update of the mounted Secret
 	}

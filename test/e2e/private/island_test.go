@@ -200,9 +200,11 @@ func TestClusterWithoutInboundRoute(t *testing.T) {
 	go func() { defer close(ended); _ = srv.Serve(f.ln) }()
 	t.Cleanup(func() { _ = srv.Close(); f.closeAll(); <-ended })
 
-	p := &privateCluster{t: t, name: "island", member: set.Cluster("island"), gateway: e2e.Shared(t).Kubeconfig}
+	p := &privateCluster{t: t, PrivateCluster: e2e.PrivateCluster{
+		Name: "island", Member: set.Cluster("island"), Gateway: e2e.Shared(t).Kubeconfig,
+	}}
 	n.run(func() {
-		p.join("--tunnel", "https://"+waitForLog(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`))
+		p.Join(t, "--tunnel", e2e.SharedTunnel(t))
 	})
 	startAgent := func(user string) (a *agentProcess) {
 		n.run(func() {
@@ -211,14 +213,14 @@ func TestClusterWithoutInboundRoute(t *testing.T) {
 		return a
 	}
 	stranger := startAgent("")
-	waitForLog(t, stranger.log, `(it requires a user with a password)`)
+	e2e.WaitForLog(t, stranger.log, `(it requires a user with a password)`)
 	stranger.kill()
 	g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root + "/clusters/island"}
 	if r := g.Run(t, "get", "namespaces"); r.Code == 0 || !strings.Contains(r.Stderr, "none of its agents is connected") {
 		t.Errorf("without an agent: %v", r)
 	}
 	first := startAgent("agent:" + password + "@")
-	waitForLog(t, first.log, `(connected to a replica of the bridge)`)
+	e2e.WaitForLog(t, first.log, `(connected to a replica of the bridge)`)
 
 	waittest.Until(t, "island is reachable", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
 	watch := g.Start(t, e2e.Clusters.BuiltKubectl(), "get", "configmaps", "-w", "-o", "name")

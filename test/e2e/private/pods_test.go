@@ -30,14 +30,14 @@ func TestAgentPods(t *testing.T) {
 		return
 	}
 	p := joinPrivate(t, "podded")
-	host, port, err := net.SplitHostPort(strings.TrimPrefix(p.member.Server(), "https://"))
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(p.Member.Server(), "https://"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	const account = "/var/run/secrets/kubernetes.io/serviceaccount"
 	run := fmt.Sprintf("mount -t tmpfs none /var/run && mkdir -p %[1]s && ln -s $CONTAINER_ROOT%[2]s %[2]s && exec %[3]s",
-		filepath.Dir(account), account, agentProgram(t))
-	manifest := p.manifest
+		filepath.Dir(account), account, e2e.AgentProgram(t))
+	manifest := p.Manifest
 	for old, with := range map[string]string{
 		"automountServiceAccountToken: true": "automountServiceAccountToken: false\n      volumes: [{name: account, " +
 			"secret: {secretName: podded}}]",
@@ -68,7 +68,7 @@ func TestAgentPods(t *testing.T) {
 	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 	d.WithInput(fmt.Sprintf("---\n{apiVersion: v1, kind: Secret, metadata: {name: podded, namespace: "+
 		"clusterpass-system}, data: {token: %s, ca.crt: %s, namespace: %s}}",
-		encode(token), encode(string(p.member.CA())), encode("clusterpass-system"))).Must(t, "create", "-f", "-")
+		encode(token), encode(string(p.Member.CA())), encode("clusterpass-system"))).Must(t, "create", "-f", "-")
 
 	_, root := e2e.Caller(t)
 	g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root + "/clusters/podded"}

@@ -20,80 +20,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/recording"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/waittest"
-	testcluster "github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/e2e"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
 )
 
-// privateCluster is registered with mode Pull. The gateway reaches it only through its agents.
+// privateCluster is a private cluster and its test.
 type privateCluster struct {
-	t       *testing.T
-	name    string
-	member  *testcluster.Cluster
-	gateway string   // kubeconfig of the gateway
-	store   []string // flags of the gateway's store; empty for the shared gateway's
-
-	manifest string
-	token    string // file with the agents' credential
+	t *testing.T
+	e2e.PrivateCluster
 }
 
 // joinPrivate registers member2 once more, until the test ends.
 func joinPrivate(t *testing.T, name string, flags ...string) *privateCluster {
 	t.Helper()
-	p := &privateCluster{t: t, name: name, member: e2e.Clusters.Cluster("member2"), gateway: e2e.Shared(t).Kubeconfig}
-	p.join(append(flags, "--tunnel", "https://"+
-		waitForLog(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`))...)
+	p := &privateCluster{t: t, PrivateCluster: e2e.PrivateCluster{
+		Name: name, Member: e2e.Clusters.Cluster("member2"), Gateway: e2e.Shared(t).Kubeconfig,
+	}}
+	p.Join(t, append(flags, "--tunnel", e2e.SharedTunnel(t))...)
 	return p
-}
-
-func (p *privateCluster) join(flags ...string) {
-	p.t.Helper()
-	args := append([]string{"cluster", "join", "--pull", p.name, "--kubeconfig", p.member.KubeconfigFile(), "--context",
-		p.member.Name(), "--gateway", p.gateway}, p.store...)
-	out, err := e2e.SecretCLI(p.t, "", append(args, flags...)...)
-	if err != nil {
-		p.t.Fatalf("join: %v\n%s", err, out)
-	}
-	p.t.Cleanup(func() {
-		if out, err := e2e.CLI(p.t, "", append([]string{"cluster", "remove", p.name}, p.store...)...); err != nil &&
-			!strings.Contains(out, "there is no cluster") {
-			p.t.Errorf("remove: %v\n%s", err, out)
-		}
-	})
-	output, manifest, ok := strings.Cut(out, "# The agents of cluster")
-	token := regexp.MustCompile(`(?m)^  token: (\S+)$`).FindStringSubmatch(manifest)
-	if !ok || token == nil || !strings.Contains(output, fmt.Sprintf("cluster %q is registered", p.name)) {
-		p.t.Fatalf("join said: %s", output)
-	}
-	value, err := base64.StdEncoding.DecodeString(token[1])
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	e2e.Secrets.Secret("the agents of "+p.name, string(value))
-	p.manifest, p.token = "#"+manifest, filepath.Join(p.t.TempDir(), "credential")
-	if err := os.WriteFile(p.token, value, 0o600); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-func waitForLog(t *testing.T, log *waittest.Buffer, expr string) string {
-	t.Helper()
-	re := regexp.MustCompile(expr)
-	var found []string
-	waittest.Until(t, "log line "+re.String(), func() bool {
-		found = re.FindStringSubmatch(log.String())
-		return found != nil
-	})
-	return found[1]
 }
 
 func (p *privateCluster) readyCondition() string {
 	p.t.Helper()
-	return e2e.OwnAPI(p.t).Run(p.t, "get", "cluster", p.name, "-o",
+	return e2e.OwnAPI(p.t).Run(p.t, "get", "cluster", p.Name, "-o",
 		`jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.reason}{end}`).Stdout
 }
 
@@ -112,31 +64,16 @@ func (p *privateCluster) startReadyAgent(env ...string) *agentProcess {
 	return a
 }
 
-func agentProgram(t *testing.T) string {
-	t.Helper()
-	return e2e.Program(t, "websocket-bridge/agent", "clusterpass-agent")
-}
-
 func (p *privateCluster) startAgent(env ...string) *agentProcess {
 	p.t.Helper()
-	gw, err := kubeconfig.Read(p.gateway)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	a := &agentProcess{t: p.t, cmd: exec.Command(agentProgram(p.t)), log: &waittest.Buffer{}, ended: make(chan struct{})}
-	a.cmd.Env = append([]string{
-		"CLUSTERPASS_GATEWAY=" + gw.URL, "CLUSTERPASS_GATEWAY_CA=" + string(gw.CA), "CLUSTERPASS_CLUSTER=" + p.name,
-		"CLUSTERPASS_CREDENTIAL=file:" + p.token,
-		"CLUSTERPASS_API_SERVER=" + strings.TrimPrefix(p.member.Server(), "https://"), "CLUSTERPASS_ADMIN_LISTEN=127.0.0.1:0",
-		"CLUSTERPASS_DRAIN_TIMEOUT=1s",
-	}, env...)
+	a := &agentProcess{t: p.t, cmd: p.AgentCommand(p.t, env...), log: &waittest.Buffer{}, ended: make(chan struct{})}
 	a.cmd.Stderr = io.MultiWriter(a.log, e2e.Printed)
 	if err := a.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
 	go func() { defer close(a.ended); _ = a.cmd.Wait() }()
 	p.t.Cleanup(func() { a.kill() })
-	a.admin = "http://" + waitForLog(p.t, a.log, `"admin":"([^"]+)"`)
+	a.admin = "http://" + e2e.WaitForLog(p.t, a.log, `"admin":"([^"]+)"`)
 	return a
 }
 
@@ -304,7 +241,7 @@ func checkPrivateStreams(t *testing.T, dialect e2e.Dialect, ns string, d, g e2e.
 func TestListedService(t *testing.T) {
 	p := joinPrivate(t, "landlord")
 	address := strings.TrimPrefix(e2e.Clusters.Cluster("member1").Server(), "https://")
-	tunnel := "https://" + waitForLog(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`) + "/landlord"
+	tunnel := e2e.SharedTunnel(t) + "/landlord"
 	if out, err := e2e.CLI(t, "", "cluster", "add", "tenant", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
 		"member1", "--tunnel", tunnel); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -345,7 +282,7 @@ func TestAgentManifest(t *testing.T) {
 		"pod-security.kubernetes.io/warn=restricted")
 	defer d.Must(t, "label", "namespace", "clusterpass-system", "pod-security.kubernetes.io/enforce-",
 		"pod-security.kubernetes.io/warn-")
-	d.Stdin = strings.NewReader(p.manifest)
+	d.Stdin = strings.NewReader(p.Manifest)
 	r := d.Run(t, "apply", "-f", "-")
 	if r.Code != 0 || strings.Contains(r.Stderr, "PodSecurity") {
 		t.Fatalf("%v", r)
@@ -363,7 +300,7 @@ func TestAgentManifest(t *testing.T) {
 		`jsonpath={.spec.template.spec.containers[0].env[?(@.name=="HTTPS_PROXY")].valueFrom.secretKeyRef}`)
 	encoded := d.Must(t, "-n", "clusterpass-system", "get", "secret", name, "-o", `jsonpath={.data.https-proxy}`)
 	if value, err := base64.StdEncoding.DecodeString(encoded); err != nil || string(value) != proxyURL ||
-		!strings.Contains(got, `"key":"https-proxy"`) || strings.Count(p.manifest, "hunter2") > 0 {
+		!strings.Contains(got, `"key":"https-proxy"`) || strings.Count(p.Manifest, "hunter2") > 0 {
 		t.Errorf("the agents' proxy: %s, %v", got, err)
 	}
 	if got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o",
@@ -378,7 +315,7 @@ func TestAgentManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := &credential.Secret{Client: client, Namespace: "clusterpass-system", Name: name}
-	first, err := os.ReadFile(p.token)
+	first, err := os.ReadFile(p.CredentialFile)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,9 +44,10 @@ func TestRotationByTunnel(t *testing.T) {
 
 	log := slog.New(slog.NewJSONHandler(e2e.Printed, nil))
 	url, tunnelAddr, file := startAgentBridge(t, st, log)
-	p := &privateCluster{t: t, name: "rotated", member: e2e.Clusters.Cluster("member2"), gateway: file,
-		store: []string{"--store", "aws:e2e"}}
-	p.join("--tunnel", "https://"+tunnelAddr, "--token-lifetime", "1h")
+	p := &privateCluster{t: t, PrivateCluster: e2e.PrivateCluster{
+		Name: "rotated", Member: e2e.Clusters.Cluster("member2"), Gateway: file, Store: []string{"--store", "aws:e2e"},
+	}}
+	p.Join(t, "--tunnel", "https://"+tunnelAddr, "--token-lifetime", "1h")
 	all, err := (&registration.Registrar{Objects: st.Objects, Secrets: st.Secrets}).Clusters(ctx)
 	if err != nil || len(all) != 1 {
 		t.Fatalf("clusters %v, %v", all, err)
