@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
@@ -189,6 +191,34 @@ func (r *registry) size() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.count
+}
+
+// agents returns the number of connected agents of each cluster that has any.
+func (r *registry) agents() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[string]int, len(r.byCluster))
+	for cluster, of := range r.byCluster {
+		out[cluster] = len(of)
+	}
+	return out
+}
+
+// agentsDesc describes the metric of agentCounts. CLUSTERPASS_MAX_AGENTS limits its clusters.
+var agentsDesc = prometheus.NewDesc("clusterpass_cluster_agents",
+	"Agents that are connected to this replica, of each private cluster that has any.", []string{"cluster"}, nil)
+
+// agentCounts is the metric of the agents of each cluster.
+type agentCounts struct{ registry *registry }
+
+// Describe implements prometheus.Collector.
+func (agentCounts) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- agentsDesc }
+
+// Collect implements prometheus.Collector.
+func (c agentCounts) Collect(metrics chan<- prometheus.Metric) {
+	for cluster, n := range c.registry.agents() {
+		metrics <- prometheus.MustNewConstMetric(agentsDesc, prometheus.GaugeValue, float64(n), cluster)
+	}
 }
 
 func (r *registry) close() {

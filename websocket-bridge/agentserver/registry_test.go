@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/clusterpass/clusterpass/shared/metrictest"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
 )
@@ -73,6 +76,13 @@ func TestAgentsOfOneCluster(t *testing.T) {
 		t.Errorf("another cluster's: %v", err)
 	}
 	refused("third", "this bridge has 17 agents, its limit")
+	metrics := prometheus.NewPedanticRegistry()
+	metrics.MustRegister(agentCounts{r})
+	for cluster, want := range map[string]float64{"prod": maxPerCluster, "other": 1, "third": 0} {
+		if n := metrictest.Value(t, metrics, "clusterpass_cluster_agents", "cluster="+cluster); n != want {
+			t.Errorf("%s has %v agents, want %v", cluster, n, want)
+		}
+	}
 	r.remove(r.sessionsOf("prod")[0])
 	if err := r.checkCapacity("prod", "more"); err != nil || r.size() != maxPerCluster {
 		t.Errorf("of %d, one has gone: %v", r.size(), err)

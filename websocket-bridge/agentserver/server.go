@@ -103,7 +103,7 @@ func New(cfg Config) *Agents {
 		Help: "Requested connections to private clusters, by result."}, []string{"result"})
 	a.reuses = prometheus.NewCounter(prometheus.CounterOpts{Name: ReusesMetric,
 		Help: "Refused uses of agents' credentials that were replaced. Each proves that this or an earlier one was copied."})
-	cfg.Metrics.MustRegister(a.connects, a.reuses,
+	cfg.Metrics.MustRegister(a.connects, a.reuses, agentCounts{a.registry},
 		prometheus.NewGaugeFunc(
 			prometheus.GaugeOpts{
 				Name: "clusterpass_agents", Help: "Agents of private clusters that are connected to this replica.",
