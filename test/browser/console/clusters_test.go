@@ -62,6 +62,26 @@ func TestHostileStatusIsText(t *testing.T) {
 	s.end()
 }
 
+// TestAgentsAreCounted fails if a user does not see how many agents connect to a private cluster.
+func TestAgentsAreCounted(t *testing.T) {
+	p := &e2e.PrivateCluster{
+		Name: "branch", Member: e2e.Clusters.Cluster("member2"), Gateway: e2e.Shared(t).Kubeconfig,
+	}
+	p.Join(t, "--tunnel", e2e.SharedTunnel(t))
+	s := startAsOwner(t, "agents.mjs")
+	s.step("none")
+	for range 2 {
+		agent := p.AgentCommand(t)
+		agent.Stderr = e2e.Printed
+		if err := agent.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = agent.Process.Kill(); _ = agent.Wait() })
+	}
+	s.next("")
+	s.end()
+}
+
 // TestLostConnection fails if the page does not show that it is old while the gateway is unreachable, or does not
 // continue afterwards.
 func TestLostConnection(t *testing.T) {

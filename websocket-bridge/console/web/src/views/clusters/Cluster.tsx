@@ -5,6 +5,7 @@ import { Notice } from '../../ui/Notice.tsx';
 import { milliseconds, Plot } from '../../ui/Plot.tsx';
 import { adopt } from '../../ui/sheet.ts';
 import { urls } from '../../urls.ts';
+import { agentCluster, agentsText, useAgents } from './agents.ts';
 import css from './clusters.css' with { type: 'text' };
 import { HealthMark, Problem, Reused, Time } from './Clusters.tsx';
 import { interval, percentile, samplesOf, useLatency } from './latency.ts';
@@ -39,7 +40,7 @@ function Details({ cluster }: { cluster: Cluster }) {
         <Link href={urls.fleet({ cluster: name })}>Objects</Link>
         <Link href={urls.object(object)}>YAML</Link>
         <span class="spacer" />
-        <AsKubectl command={kubectl('clusterpass', 'get', 'cluster', name, '-o', 'yaml')} />
+        <AsKubectl command={kubectl('clusterpass', 'get', 'cluster', [name], '-o', 'yaml')} />
       </div>
       <dl class="facts">
         <dt>Health</dt>
@@ -57,7 +58,7 @@ function Details({ cluster }: { cluster: Cluster }) {
         <dt>Connection</dt>
         <dd>
           {isPrivate(cluster)
-            ? 'through the agents in the cluster'
+            ? <Connected cluster={cluster} />
             : `direct, to ${apiEndpoint ?? 'the server in its kubeconfig'}`}
         </dd>
         <dt>Identity</dt>
@@ -67,6 +68,19 @@ function Details({ cluster }: { cluster: Cluster }) {
         {labels && <><dt>Labels</dt><dd>{Object.entries(labels).map(([k, v]) => `${k}=${v}`).join(', ')}</dd></>}
       </dl>
       <Latency cluster={cluster} />
+    </>
+  );
+}
+
+// Connected describes the connection to a private cluster. Users who may not read metrics see no number.
+function Connected({ cluster }: { cluster: Cluster }) {
+  const count = agentsText(cluster, useAgents([cluster]));
+  const behind = agentCluster(cluster);
+  return (
+    <>
+      through {count ?? 'the agents'} in {behind === cluster.metadata.name
+        ? 'the cluster'
+        : <Link href={urls.cluster(behind)}>{behind}</Link>}
     </>
   );
 }

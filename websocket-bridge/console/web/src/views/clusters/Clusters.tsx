@@ -7,6 +7,7 @@ import { Notice } from '../../ui/Notice.tsx';
 import { milliseconds, Plot } from '../../ui/Plot.tsx';
 import { adopt } from '../../ui/sheet.ts';
 import { urls } from '../../urls.ts';
+import { agentsText, useAgents, type Agents } from './agents.ts';
 import css from './clusters.css' with { type: 'text' };
 import { samplesOf, useLatency } from './latency.ts';
 import { conditionOf, healthOf, isPrivate, todo, type Cluster, type Health } from './types.ts';
@@ -22,6 +23,7 @@ export default function ClustersView({ query }: ViewProps) {
   useShortcuts([{ keys: '/', description: 'Search the clusters', run: () => search.current?.focus() }]);
   const shown = (clusters ?? []).filter((c) => matches(c, text) && (!isProblems || healthOf(c) !== 'ready'));
   useLatency(shown.map((c) => c.metadata.name));
+  const agents = useAgents(shown);
   if (error !== undefined) {
     return <><h1>Clusters</h1><Notice error={error} onRetry={retry} /></>;
   }
@@ -43,7 +45,7 @@ export default function ClustersView({ query }: ViewProps) {
       {clusters?.length === 0 && (
         <p>The gateway has no clusters that you may see. <code>clusterpass cluster add NAME</code> registers one.</p>
       )}
-      {shown.length > 0 && <Table clusters={shown} />}
+      {shown.length > 0 && <Table clusters={shown} agents={agents} />}
       {clusters && clusters.length > 0 && shown.length === 0 && <p>No cluster matches.</p>}
     </>
   );
@@ -61,7 +63,7 @@ function summary(clusters: Cluster[], isLive: boolean): string {
   return `${clusters.length} clusters, ${health}${isLive ? ', live' : ''}`;
 }
 
-function Table({ clusters }: { clusters: Cluster[] }) {
+function Table({ clusters, agents }: { clusters: Cluster[]; agents: Agents | undefined }) {
   return (
     <table class="clusters">
       <thead>
@@ -71,12 +73,12 @@ function Table({ clusters }: { clusters: Cluster[] }) {
           <th scope="col"><span class="hidden">Links</span></th>
         </tr>
       </thead>
-      <tbody>{clusters.map((c) => <Row key={c.metadata.name} cluster={c} />)}</tbody>
+      <tbody>{clusters.map((c) => <Row key={c.metadata.name} cluster={c} agents={agents} />)}</tbody>
     </table>
   );
 }
 
-function Row({ cluster }: { cluster: Cluster }) {
+function Row({ cluster, agents }: { cluster: Cluster; agents: Agents | undefined }) {
   const { name } = cluster.metadata;
   const ready = conditionOf(cluster, 'Ready');
   const samples = samplesOf(name).value;
@@ -90,7 +92,7 @@ function Row({ cluster }: { cluster: Cluster }) {
         {conditionOf(cluster, 'AgentCredentialReused')?.status === 'True' && <Reused cluster={cluster} />}
       </td>
       <td>{cluster.status?.kubernetesVersion ?? '–'}</td>
-      <td>{isPrivate(cluster) ? 'agents' : 'direct'}</td>
+      <td>{isPrivate(cluster) ? agentsText(cluster, agents) ?? 'agents' : 'direct'}</td>
       <td class="latency">
         <Plot values={samples.map((s) => s.ms)} label={`Latency of ${name}, now ${milliseconds(last)}`} />
         <span>{milliseconds(last)}</span>

@@ -7,6 +7,7 @@ export interface Cluster extends KubeObject {
   spec?: {
     syncMode?: 'Push' | 'Pull';
     apiEndpoint?: string;
+    proxyURL?: string;
     identity?: string;
     provider?: string;
     region?: string;

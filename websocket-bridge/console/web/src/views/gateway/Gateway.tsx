@@ -8,11 +8,10 @@ import { Notice } from '../../ui/Notice.tsx';
 import { milliseconds, Plot } from '../../ui/Plot.tsx';
 import { adopt } from '../../ui/sheet.ts';
 import css from './gateway.css' with { type: 'text' };
-import { parse, quantile, sum, sumBy, type Metrics } from './metrics.ts';
+import { metricsPath, parse, quantile, sum, sumBy, type Metrics } from './metrics.ts';
 
 adopt(css);
 
-const path = '/bridge/metrics';
 const interval = 5_000;
 const most = 60; // five minutes
 const targets = ['cluster', 'fleet', 'gateway'];
@@ -40,17 +39,21 @@ export default function GatewayView(_props: ViewProps) {
   const [error, setError] = useState<unknown>();
   useEffect(() => {
     const ended = new AbortController();
+    let isReading = false;
     const read = async () => {
-      if (document.hidden) {
+      if (document.hidden || isReading) {
         return;
       }
+      isReading = true;
       try {
-        setReplica(record(parse(await text(path, { signal: ended.signal }))));
+        setReplica(record(parse(await text(metricsPath, { signal: ended.signal }))));
         setError(undefined);
       } catch (failed) {
         if (!ended.signal.aborted) {
           setError(failed);
         }
+      } finally {
+        isReading = false;
       }
     };
     void read();
@@ -71,7 +74,7 @@ export default function GatewayView(_props: ViewProps) {
             : `one replica, which started ${new Date(1000 * Number(replica)).toLocaleString()}`}
         </span>
         <span class="spacer" />
-        <AsKubectl command={kubectl('clusterpass', 'get', '--raw', path)} />
+        <AsKubectl command={kubectl('clusterpass', 'get', '--raw', metricsPath)} />
       </div>
       {error !== undefined && <Failure error={error} />}
       {samples.length > 0 && <Report samples={samples} />}

@@ -7,6 +7,9 @@ export interface Series {
 
 export type Metrics = Map<string, Series[]>;
 
+// metricsPath needs the right to read metrics.
+export const metricsPath = '/bridge/metrics';
+
 const mostSeries = 20_000;
 
 // parse returns the series of each metric. Lines that it does not understand are dropped.
