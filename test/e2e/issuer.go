@@ -29,7 +29,16 @@ type Issuer struct {
 	key     *ecdsa.PrivateKey
 	signsIn string
 	SignIns atomic.Int32 // how often a browser opened the sign-in page
-	codes   sync.Map     // the query of each code
+	Renewed atomic.Int32 // tokens that replaced others
+	life    atomic.Int64 // nanoseconds, of the tokens for browsers
+	renews  atomic.Bool
+	codes   sync.Map // the query of each code, and of each refresh token
+}
+
+// SetTokenLife sets the life of the next tokens for browsers. canRenew adds a refresh token, which works once.
+func (i *Issuer) SetTokenLife(life time.Duration, canRenew bool) {
+	i.life.Store(int64(life))
+	i.renews.Store(canRenew)
 }
 
 // TokenUntil returns a token of a user that expires at a time.
@@ -63,28 +72,47 @@ func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// redeem exchanges a code for a token, once, and checks the verifier of PKCE.
+// redeem exchanges a code or a refresh token for a token, once. For a code, it checks the verifier of PKCE.
 func (i *Issuer) redeem(w http.ResponseWriter, r *http.Request) {
-	query, ok := i.codes.LoadAndDelete(r.FormValue("code"))
-	if !ok || r.FormValue("grant_type") != "authorization_code" {
+	isCode := r.FormValue("grant_type") == "authorization_code"
+	field, prefix := "refresh_token", refreshPrefix
+	if isCode {
+		field, prefix = "code", ""
+	}
+	query, ok := i.codes.LoadAndDelete(r.FormValue(field))
+	if !ok || !strings.HasPrefix(r.FormValue(field), prefix) {
 		writeJSON(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
 		return
 	}
 	q := query.(url.Values)
 	challenge := sha256.Sum256([]byte(r.FormValue("code_verifier")))
-	if r.FormValue("redirect_uri") != q.Get("redirect_uri") ||
-		base64.RawURLEncoding.EncodeToString(challenge[:]) != q.Get("code_challenge") {
+	if isCode && (r.FormValue("redirect_uri") != q.Get("redirect_uri") ||
+		base64.RawURLEncoding.EncodeToString(challenge[:]) != q.Get("code_challenge")) {
 		writeJSON(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
 		return
 	}
-	token, err := i.sign(i.signsIn, time.Now().Add(time.Hour), q.Get("nonce"))
+	life := time.Duration(i.life.Load())
+	token, err := i.sign(i.signsIn, time.Now().Add(life), q.Get("nonce"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 3600,
-		"id_token": token})
+	answer := map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": int(life.Seconds()),
+		"id_token": token}
+	if i.renews.Load() {
+		refresh := refreshPrefix + rand.Text()
+		Secrets.Secret("a refresh token", refresh)
+		i.codes.Store(refresh, q)
+		answer["refresh_token"] = refresh
+	}
+	if !isCode {
+		i.Renewed.Add(1)
+	}
+	writeJSON(w, http.StatusOK, answer)
 }
+
+// refreshPrefix begins each refresh token, so that a code is not one.
+const refreshPrefix = "refresh-"
 
 func (i *Issuer) authentication() string {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.Certificate().Raw})
@@ -142,6 +170,7 @@ func NewIssuer(t *testing.T, signsIn string) *Issuer {
 		t.Fatal(err)
 	}
 	i := &Issuer{key: key, signsIn: signsIn}
+	i.SetTokenLife(time.Hour, false)
 	i.Server = httptest.NewTLSServer(http.HandlerFunc(i.serve))
 	t.Cleanup(i.Close)
 	return i

@@ -3,7 +3,7 @@ import { signal } from '@preact/signals';
 import { render } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { request, StatusError } from './api/client.ts';
-import { isExpired, session } from './api/session.ts';
+import { isExpired, session, userName } from './api/session.ts';
 import { navigate, Router, url } from './router.tsx';
 import { listen } from './ui/keys.ts';
 import { Layout } from './ui/Layout.tsx';
@@ -67,7 +67,7 @@ function App() {
   if (session.value) {
     return (
       <>
-        <Layout><Router /></Layout>
+        <Layout key={userName.value}><Router /></Layout>
         {isExpired.value && <SignInDialog />}
       </>
     );

@@ -1,6 +1,6 @@
 // Requests to the gateway, with the credential of the session.
 import { signal } from '@preact/signals';
-import { authorize, isExpired, session, socketProtocols } from './session.ts';
+import { authorize, isExpired, session, signedIn, socketProtocols, type Session } from './session.ts';
 import { withParams, type Params } from './paths.ts';
 import type { List, Status, Table, WatchEvent } from './types.ts';
 
@@ -83,9 +83,6 @@ async function send(path: string, options: RequestOptions = {}): Promise<Respons
   isConnected.value = true;
   onWarnings?.(warningsOf(response.headers.get('Warning') ?? ''));
   if (!response.ok) {
-    if (response.status === 401 && path !== reviewPath) {
-      void checkSession();
-    }
     throw await failure(response);
   }
   return response;
@@ -103,14 +100,40 @@ export async function whoAmI(options: Pick<RequestOptions, 'headers' | 'withoutS
   return review.status.userInfo.username;
 }
 
+// renewed makes a call, and again after a new sign-in if the gateway has refused the credential of the session. A call
+// that writes fails instead, so that the user decides whether to repeat it.
+async function renewed<T>(path: string, options: RequestOptions, call: () => Promise<T>): Promise<T> {
+  const isRead = options.json === undefined && options.body === undefined && (options.method ?? 'GET') === 'GET';
+  for (;;) {
+    const before = session.value;
+    try {
+      return await call();
+    } catch (error) {
+      if (!(error instanceof StatusError && error.code === 401) || path === reviewPath || before === undefined) {
+        throw error;
+      }
+      if (session.value === before && !isExpired.value) {
+        await checkSession(before);
+      }
+      if (!isRead || (session.value === before && !isExpired.value)) {
+        throw error;
+      }
+      await signedIn(options.signal);
+      if (session.value?.user !== before.user) {
+        throw error; // the answer would be for another user
+      }
+    }
+  }
+}
+
 let checking: Promise<void> | undefined;
 
 // checkSession finds out whether the gateway has refused the credential. A member cluster may answer 401, too.
-function checkSession(): Promise<void> {
+function checkSession(checked: Session): Promise<void> {
   checking ??= whoAmI().then(
     () => undefined,
     (error: unknown) => {
-      isExpired.value ||= session.value !== undefined && error instanceof StatusError && error.code === 401;
+      isExpired.value ||= session.value === checked && error instanceof StatusError && error.code === 401;
     },
   ).finally(() => {
     checking = undefined;
@@ -181,27 +204,24 @@ function limited(aborted?: AbortSignal): AbortSignal {
   return aborted ? AbortSignal.any([aborted, timeout]) : timeout;
 }
 
-// request returns the JSON of a response. It ends after a minute.
+// text returns the body of a response. It ends after a minute, unless it waits for a new sign-in.
+export function text(path: string, options: RequestOptions = {}): Promise<string> {
+  return renewed(path, options, async () => {
+    const response = await send(path, { accept: '*/*', ...options, signal: limited(options.signal) });
+    return wholeBody(response, options.most);
+  });
+}
+
+// request returns the JSON of a response. It ends as text does.
 export async function request<T>(path: string, options: RequestOptions = {}): Promise<T> {
-  const response = await send(path, { ...options, signal: limited(options.signal) });
-  return JSON.parse(await wholeBody(response, options.most)) as T;
-}
-
-// text returns the body of a response. It ends after a minute.
-export async function text(path: string, options: RequestOptions = {}): Promise<string> {
-  return wholeBody(await send(path, { accept: '*/*', ...options, signal: limited(options.signal) }), options.most);
-}
-
-// table returns a list or an object with the columns of the server.
-export function table(path: string, params?: Params, signal?: AbortSignal): Promise<Table> {
-  return request<Table>(path, { params, signal, accept: tableType });
+  return JSON.parse(await text(path, { ...options, accept: options.accept ?? 'application/json' })) as T;
 }
 
 // stream returns the body of a response as it arrives, such as a log. It has no deadline: abort signal to end it.
 export async function stream(
   path: string, params: Params, signal: AbortSignal,
 ): Promise<ReadableStream<Uint8Array<ArrayBuffer>>> {
-  const response = await send(path, { params, signal, accept: '*/*' });
+  const response = await renewed(path, { signal }, () => send(path, { params, signal, accept: '*/*' }));
   return response.body ?? new ReadableStream({ start: (c) => c.close() });
 }
 
@@ -234,10 +254,11 @@ export async function watch<T>(path: string, options: WatchOptions<T>): Promise<
   let pause = firstPause;
   while (!options.signal.aborted) {
     try {
-      const body = await send(path, {
-        params: { ...options.params, watch: 'true', allowWatchBookmarks: 'true', resourceVersion: version },
+      const resumed = version;
+      const body = await renewed(path, options, () => send(path, {
+        params: { ...options.params, watch: 'true', allowWatchBookmarks: 'true', resourceVersion: resumed },
         signal: options.signal, accept: options.asTable ? tableType : 'application/json',
-      });
+      }));
       options.onState?.('open');
       for await (const line of lines(body.body)) {
         const event = JSON.parse(line) as WatchEvent<T> | { type: 'ERROR'; object: Status };

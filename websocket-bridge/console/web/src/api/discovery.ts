@@ -1,6 +1,7 @@
-// The resources of an API, by aggregated discovery. Results are kept until the page is closed.
+// The resources of an API, by aggregated discovery. Results are kept until another user signs in.
 import { request } from './client.ts';
 import type { Base } from './paths.ts';
+import { userName } from './session.ts';
 
 export interface Resource {
   group: string;
@@ -34,6 +35,7 @@ interface Aggregated {
 
 const accept = 'application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList';
 const known = new Map<Base, Promise<Resource[]>>();
+userName.subscribe(() => known.clear());
 
 // discover returns the resources of every version, the preferred version of each group first.
 export function discover(base: Base): Promise<Resource[]> {

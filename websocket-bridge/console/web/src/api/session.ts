@@ -1,13 +1,15 @@
 // The credential of this page: a client certificate of the browser, or a bearer token in memory. No token is stored, so
 // a page that is loaded again signs in again.
-import { signal } from '@preact/signals';
+import { computed, signal } from '@preact/signals';
 
 export type Session = { method: 'certificate'; user: string } | ({ method: 'token'; user: string } & Token);
 
 export interface Token {
   token: string;
-  expires?: number | undefined; // in milliseconds since 1970
-  refresh?: (() => Promise<Token>) | undefined; // returns the token that replaces this one
+  renewAt?: number | undefined; // when refresh is called, in milliseconds since 1970
+  // refresh returns the token that replaces this one, or undefined if the issuer refuses. It throws an error that may
+  // pass, such as that of a lost connection.
+  refresh?: (() => Promise<Token | undefined>) | undefined;
 }
 
 // session is undefined until the user has signed in.
@@ -16,38 +18,72 @@ export const session = signal<Session | undefined>(undefined);
 // isExpired is set when the gateway refuses the credential.
 export const isExpired = signal(false);
 
-const refreshBefore = 60_000;
-let refreshing: Promise<void> | undefined;
+// userName changes when another user signs in. What one user has seen is not for the next.
+export const userName = computed(() => session.value?.user);
 
-// authorize adds the token of the session to the headers of a request. A token that expires soon is refreshed before.
-export async function authorize(headers: Headers): Promise<void> {
+const waiting = new Set<() => void>(); // for signIn
+
+// signIn replaces the session. What waits for signedIn continues.
+export function signIn(next: Session): void {
+  session.value = next;
+  isExpired.value = false;
+  [...waiting].forEach((end) => end());
+}
+
+// signedIn resolves while the gateway accepts the credential. It rejects with an AbortError when aborted.
+export function signedIn(aborted?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const end = () => {
+      waiting.delete(end);
+      aborted?.removeEventListener('abort', end);
+      if (aborted?.aborted) {
+        reject(new DOMException('the request was aborted', 'AbortError'));
+      } else {
+        resolve();
+      }
+    };
+    if (!isExpired.value || aborted?.aborted) {
+      end();
+      return;
+    }
+    waiting.add(end);
+    aborted?.addEventListener('abort', end);
+  });
+}
+
+const pauseAfterFailure = 10_000;
+let renewing: Promise<void> | undefined;
+
+// renew replaces a token that expires soon, if the issuer offers that.
+export async function renew(): Promise<void> {
   const current = session.value;
-  if (current?.method !== 'token') {
+  if (current?.method !== 'token' || !current.refresh || Date.now() < (current.renewAt ?? Infinity)) {
     return;
   }
-  if (current.refresh && current.expires !== undefined && current.expires - Date.now() < refreshBefore) {
-    refreshing ??= refresh(current.refresh).finally(() => {
-      refreshing = undefined;
-    });
-    await refreshing;
-  }
+  renewing ??= refresh(current, current.refresh).finally(() => {
+    renewing = undefined;
+  });
+  await renewing;
+}
+
+// authorize adds the token of the session to the headers of a request.
+export async function authorize(headers: Headers): Promise<void> {
+  await renew();
   if (session.value?.method === 'token') {
     headers.set('Authorization', `Bearer ${session.value.token}`);
   }
 }
 
-// refresh keeps the old token if the issuer refuses. The gateway then decides how long that is valid.
-async function refresh(get: () => Promise<Token>): Promise<void> {
-  const current = session.value;
+// refresh keeps the old token if it gets none. The gateway then decides how long that is valid.
+async function refresh(current: Session & Token, get: () => Promise<Token | undefined>): Promise<void> {
+  let next: Partial<Token>;
   try {
-    const next = await get();
-    if (current?.method === 'token' && session.value === current) {
-      session.value = { ...current, ...next };
-    }
+    next = await get() ?? { refresh: undefined };
   } catch {
-    if (current?.method === 'token' && session.value === current) {
-      session.value = { ...current, refresh: undefined };
-    }
+    next = { renewAt: Date.now() + pauseAfterFailure };
+  }
+  if (session.value === current) {
+    session.value = { ...current, ...next };
   }
 }
 

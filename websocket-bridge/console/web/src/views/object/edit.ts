@@ -1,5 +1,6 @@
 // An edit of an object: its text, the object it began with, and the patch that it makes.
 import { request } from '../../api/client.ts';
+import { userName } from '../../api/session.ts';
 import type { KubeObject } from '../../api/types.ts';
 import { applyPatch, hasInexactNumber, isEqual, mergePatch, overlap } from './patch.ts';
 import { fromYAML, toYAML, withoutManagedFields } from './yaml.ts';
@@ -14,8 +15,9 @@ export interface Draft {
 export const fieldManager = 'clusterpass-console';
 const mostDrafts = 20;
 const drafts = new Map<string, Draft>();
+userName.subscribe(() => drafts.clear());
 
-// draftOf returns the unfinished edit of an object. Drafts stay in memory until the page is closed.
+// draftOf returns the unfinished edit of an object. Drafts stay in memory until another user signs in.
 export function draftOf(path: string): Draft | undefined {
   return drafts.get(path);
 }

@@ -1,19 +1,17 @@
 // Signs in by a credential, and finds out whose it is.
 import { whoAmI } from '../../api/client.ts';
-import { isExpired, session, type Token } from '../../api/session.ts';
+import { signIn, type Token } from '../../api/session.ts';
 
 // signInByCertificate throws a StatusError of code 401 if the browser has no certificate of the gateway.
 export async function signInByCertificate(): Promise<void> {
   const user = await whoAmI({ withoutSession: true });
-  isExpired.value = false;
-  session.value = { method: 'certificate', user };
+  signIn({ method: 'certificate', user });
 }
 
 // signInByToken throws a StatusError of code 401 if the gateway does not accept the token.
 export async function signInByToken(token: Token): Promise<void> {
   const user = await whoAmI({ headers: { Authorization: `Bearer ${token.token}` } });
-  isExpired.value = false;
-  session.value = { method: 'token', user, ...token };
+  signIn({ method: 'token', user, ...token });
 }
 
 // tokenOf returns the token in a pasted pass: the kubeconfig of the pass, or the token alone. A kubeconfig with several

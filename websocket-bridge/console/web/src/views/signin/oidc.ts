@@ -74,7 +74,10 @@ export async function complete(config: OIDC, url: URL): Promise<{ token: Token; 
   return { token: tokenOf(server, client, result), path };
 }
 
-// tokenOf returns the ID token, which the gateway verifies as Kubernetes does.
+const longestMargin = 60; // seconds before the end of a token in which it is renewed
+
+// tokenOf returns the ID token, which the gateway verifies as Kubernetes does. Its life is measured by the clock of the
+// issuer: that of this machine may be wrong.
 function tokenOf(
   server: oauth.AuthorizationServer, client: oauth.Client, result: oauth.TokenEndpointResponse, previous?: string,
 ): Token {
@@ -82,15 +85,23 @@ function tokenOf(
     throw new Error('the issuer answers without an ID token; the scope openid may be missing');
   }
   const refreshToken = result.refresh_token ?? previous;
-  const expires = oauth.getValidatedIdTokenClaims(result)?.exp;
+  const { iat = 0, exp = Infinity } = oauth.getValidatedIdTokenClaims(result) ?? {};
+  const life = exp - iat;
   return {
     token: result.id_token,
-    expires: expires === undefined ? undefined : 1000 * expires,
+    renewAt: Date.now() + 1000 * (life - Math.min(longestMargin, life / 2)),
     refresh: refreshToken === undefined ? undefined : async () => {
       const response = await oauth.refreshTokenGrantRequest(
         server, client, oauth.None(), refreshToken, { signal: AbortSignal.timeout(timeout) });
-      return tokenOf(
-        server, client, await oauth.processRefreshTokenResponse(server, client, response), refreshToken);
+      try {
+        const next = await oauth.processRefreshTokenResponse(server, client, response);
+        return tokenOf(server, client, next, refreshToken);
+      } catch (error) {
+        if (response.status >= 500) {
+          throw error;
+        }
+        return undefined;
+      }
     },
   };
 }

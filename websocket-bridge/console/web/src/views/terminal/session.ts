@@ -87,7 +87,8 @@ export class Session {
   // explain asks for the reason of a refused handshake, since browsers do not show it. Without an upgrade, no command
   // runs.
   async #explain(): Promise<void> {
-    let error: unknown = new Error('The websocket was refused. A proxy before the gateway may not support websockets.');
+    let error: unknown = new Error('the websocket was refused; start the session again. If that fails, a proxy ' +
+      'before the gateway may not support websockets');
     try {
       await request(this.#path);
     } catch (failed) {
