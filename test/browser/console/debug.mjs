@@ -1,4 +1,4 @@
-import { run, showCommand } from './page.mjs';
+import { expect, run, showCommand } from './page.mjs';
 
 const { NAMESPACE: namespace } = process.env;
 
@@ -15,6 +15,28 @@ await run(async ({ page, open, checkAccessibility }) => {
     throw new Error(`kubectl: ${command}`);
   }
   await checkAccessibility(page);
+
+  // A view that the user has left changes nothing when the container is created.
+  let answer;
+  const isCreated = new Promise((resolve) => {
+    void page.route('**/ephemeralcontainers', (route) => {
+      answer = () => route.fulfill({ json: {} });
+      resolve();
+    }, { times: 1 });
+  });
+  const form = page.url();
+  await page.getByRole('button', { name: 'Create and attach' }).click();
+  await isCreated;
+  await page.getByRole('link', { name: 'Clusters', exact: true }).click();
+  await page.getByRole('rowheader', { name: 'member1' }).waitFor();
+  const answered = page.waitForResponse('**/ephemeralcontainers');
+  await answer();
+  await (await answered).finished();
+  await page.evaluate(() => fetch('/console/config.json').then((response) => response.text()));
+  expect(new URL(page.url()).pathname, '/console/clusters', 'the view that the user went to');
+  await page.goBack();
+  expect(page.url(), form, 'the URL of the terminal');
+
   await page.getByRole('button', { name: 'Create and attach' }).click();
   await page.getByText(/^Connected/).waitFor();
   if (!/mode=attach&container=debugger-/.test(page.url())) {

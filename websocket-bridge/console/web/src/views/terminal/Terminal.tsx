@@ -1,6 +1,7 @@
 // A terminal in a container. The URL has what it opens (target.ts).
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { isAborted, request } from '../../api/client.ts';
+import { renew } from '../../api/session.ts';
 import { navigate, type ViewProps, Link } from '../../router.tsx';
 import { adopt } from '../../ui/sheet.ts';
 import { AsKubectl } from '../../ui/AsKubectl.tsx';
@@ -121,21 +122,28 @@ export default function TerminalView(props: ViewProps) {
     preparing.current = ending;
     try {
       if (target.mode === 'exec') {
+        await renew();
+        ending.signal.throwIfAborted();
         connect(target, { hasTTY: target.hasTTY, hasInput: target.hasTTY });
         return;
       }
-      const prepare = (text: string) => setState({ phase: 'preparing', text: `${text}…` });
+      const prepare = (text: string) => {
+        ending.signal.throwIfAborted();
+        setState({ phase: 'preparing', text: `${text}…` });
+      };
       let to = target;
       prepare('Reading the pod');
       if (target.mode === 'debug') {
         const created = debugName();
         prepare(`Creating the container ${created}`);
         await createDebugContainer(target, created, { ...target, target: target.container });
+        ending.signal.throwIfAborted(); // the user may have left this view
         to = { ...target, mode: 'attach', container: created };
         show(to); // a reload attaches to this container, and creates no other
         await waitForContainer(to, to.container, prepare, ending.signal);
       }
       const current = await request<Pod>(podPath(to), { signal: ending.signal });
+      ending.signal.throwIfAborted();
       setPod(current);
       connect(to, streamsOf(current, to.container));
     } catch (error) {
