@@ -21,6 +21,19 @@ await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
   await page.getByText('Nothing was written').waitFor();
   await replace('\nunknownField: 1', '');
 
+  const uid = /\n  uid: \S+/.exec(await editor.inputValue())[0];
+  const version = /\n  resourceVersion: "\d+"/.exec(await editor.inputValue())[0];
+  for (const [line, changed, field] of [
+    [uid, '', 'uid'], [uid, '\n  uid: c6f4bd7c-0f2e-4f0e-a0f0-5f6a4f2b5d11', 'uid'],
+    [version, '', 'resourceVersion'], [version, version.replaceAll('"', ''), 'resourceVersion'],
+  ]) {
+    await replace(line, changed);
+    await check();
+    await page.getByText(`the edit is refused: metadata.${field} is missing or changed`).waitFor();
+    await page.getByText(`write ${line.trim()} below metadata`).waitFor();
+    await editor.fill((await editor.inputValue()).replace(changed, '').replace('\nmetadata:', `\nmetadata:${line}`));
+  }
+
   await step('typed');
   await check();
   await conflict.waitFor();

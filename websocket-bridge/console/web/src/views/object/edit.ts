@@ -71,11 +71,27 @@ export function changeOf(draft: Draft): Patch | undefined {
   if (name !== draft.base.metadata.name || namespace !== draft.base.metadata.namespace) {
     throw new Error('the name and the namespace cannot change: create a new object by kubectl');
   }
+  checkVersion(edited, draft.base);
   const change = mergePatch(withoutVersion(draft.base) as Patch, withoutVersion(edited) as Patch);
   if (change && hasInexactNumber(change)) {
     throw new Error('a changed field or list has an integer above 2^53, which a browser would change: use kubectl edit');
   }
   return change;
+}
+
+// checkVersion throws an Error unless the text still has the fields by which the server detects changes of others.
+function checkVersion(edited: KubeObject, base: KubeObject): void {
+  for (const field of ['uid', 'resourceVersion'] as const) {
+    const want = base.metadata[field];
+    if (!want) {
+      throw new Error(`the edit is refused: the object has no metadata.${field}, so the server cannot detect ` +
+        'the changes of others; use kubectl edit');
+    }
+    if (edited.metadata[field] !== want) {
+      throw new Error(`the edit is refused: metadata.${field} is missing or changed, by which the server detects ` +
+        `the changes of others; write ${field}: ${toYAML(want).trim()} below metadata`);
+    }
+  }
 }
 
 // versioned returns a patch that the server refuses with 409 if the object has changed.
