@@ -1,7 +1,7 @@
 // The router: one view for each path below /console/.
 import { computed, signal } from '@preact/signals';
 import type { ComponentChildren, ComponentType } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useErrorBoundary, useRef, useState } from 'preact/hooks';
 import { Notice } from './ui/Notice.tsx';
 import { root, urls } from './urls.ts';
 
@@ -114,6 +114,23 @@ export function Link(props: { href: string; children: ComponentChildren; class?:
   return <a {...props} onClick={onClick} {...(isCurrent && { 'aria-current': 'page' as const })}>{props.children}</a>;
 }
 
+// Guard shows the error of a view, such as that of a URL without a meaning, until the URL changes.
+function Guard({ children }: { children: ComponentChildren }) {
+  const [error, reset] = useErrorBoundary();
+  const failedAt = useRef('');
+  const { href } = url.value;
+  if (error !== undefined && failedAt.current === '') {
+    failedAt.current = href;
+  }
+  useEffect(() => {
+    if (failedAt.current !== '' && failedAt.current !== href) {
+      failedAt.current = '';
+      reset();
+    }
+  }, [href]);
+  return error === undefined ? <>{children}</> : <Notice error={error} />;
+}
+
 // Router shows the view of the URL.
 export function Router() {
   const found = matched.value;
@@ -143,5 +160,5 @@ export function Router() {
   if (!view || view.route !== found.route) {
     return <p class="loading" role="status">Loading…</p>;
   }
-  return <view.View params={found.params} query={url.value.searchParams} />;
+  return <Guard><view.View params={found.params} query={url.value.searchParams} /></Guard>;
 }

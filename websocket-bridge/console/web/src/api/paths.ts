@@ -10,10 +10,11 @@ export function clusterBase(name: string): Base {
   return `/clusters/${segment(name)}`;
 }
 
-// segment encodes a part of a path. A browser would resolve . and .. before the gateway could refuse them.
+// segment encodes a part of a path. It refuses what Kubernetes refuses in names: a browser or a server could read another
+// path in it.
 function segment(text: string): string {
-  if (text === '' || text === '.' || text === '..') {
-    throw new Error(`"${text}" is no name in a path`);
+  if (text === '' || text === '.' || text === '..' || /[/%]/.test(text)) {
+    throw new Error(`the request was not sent: "${text}" cannot be a name in a path; correct the URL of this page`);
   }
   return encodeURIComponent(text);
 }

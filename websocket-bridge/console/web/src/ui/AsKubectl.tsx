@@ -14,17 +14,20 @@ export function quote(argument: string): string {
   return /^[A-Za-z0-9_.,:=@%+/-]+$/.test(argument) ? argument : `'${argument.replaceAll("'", `'\\''`)}'`;
 }
 
-// The options that the views use. Any other word that begins with a hyphen is a name or a value.
+// The options that the views use. Any other word that begins with a hyphen is a value.
 const options = new RegExp('^(-[Aclnop]|-it|--(all-containers|field-selector|follow|for|image|max-log-requests|prefix|' +
   'previous|raw|selector|sort-by|tail|target|timestamps|type|verbs|watch)(=.*)?)$', 's');
 
-// kubectl returns a command line. context is the name of a member cluster, fleet, or undefined for the gateway. It
-// returns a comment if kubectl would read a name as an option: such as --server, which gets the caller's token.
-export function kubectl(context: string | undefined, ...args: (string | undefined | false)[]): string {
-  const words = args.filter((a): a is string => typeof a === 'string' && a !== '');
+// kubectl returns a command line. context is the name of a member cluster, fleet, or undefined for the gateway. Names of
+// objects and kinds are in arrays. It returns a comment if kubectl would read a name or a value as an option: such as
+// --server, which gets the caller's token.
+export function kubectl(context: string | undefined, ...args: (string | string[] | undefined | false)[]): string {
+  const isName = (word: string) => args.some((a) => Array.isArray(a) && a.includes(word));
+  const words = args.flat().filter((a): a is string => typeof a === 'string' && a !== '');
   const end = words.indexOf('--');
   const own = end < 0 ? words : words.slice(0, end);
-  if (context?.startsWith('-') || own.some((word) => word.startsWith('-') && !options.test(word))) {
+  const isUnsafe = (word: string) => word.startsWith('-') && (isName(word) || !options.test(word));
+  if (context?.startsWith('-') || own.some(isUnsafe) || isName('--')) {
     return '# There is no command: kubectl would read a name here as an option.';
   }
   return ['kubectl', ...(context ? ['--context', quote(context)] : []), ...words.map(quote)].join(' ');

@@ -58,7 +58,7 @@ export function listCommand(scope: Scope, shown: Shown): string {
   const paths: Record<string, string> = { Name: '.metadata.name', Namespace: '.metadata.namespace' };
   const path = shown.sort === undefined ? undefined : paths[shown.sort];
   const command = kubectl(
-    isOne ? only : 'fleet', 'get', name,
+    isOne ? only : 'fleet', 'get', [name],
     ...(!r.namespaced ? [] : shown.namespace ? ['-n', shown.namespace] : ['-A']),
     ...(labels === '' ? [] : ['-l', labels]),
     ...(shown.fieldSelector ? ['--field-selector', shown.fieldSelector] : []),

@@ -92,7 +92,7 @@ function commandOf(s: Selection, options: ReadOptions, times: boolean): string {
   ];
   const commands = s.pods.flatMap((text) => {
     const ref = parsePod(text);
-    return ref ? [kubectl(ref.cluster, 'logs', '-n', ref.namespace, ref.pod,
+    return ref ? [kubectl(ref.cluster, 'logs', '-n', ref.namespace, [ref.pod],
       ...(ref.container ? ['-c', ref.container] : ['--all-containers']), ...flags)] : [];
   });
   if (hasSelector(s)) {

@@ -153,7 +153,7 @@ interface CheckedProps {
 function Checked({ at, step, onApply }: CheckedProps) {
   const old = toYAML(withoutVersion(step.before));
   const next = toYAML(withoutVersion(step.result));
-  const command = kubectl(at.cluster ?? 'clusterpass', 'patch', fullName(at), at.name,
+  const command = kubectl(at.cluster ?? 'clusterpass', 'patch', [fullName(at), at.name],
     ...(at.namespace === undefined ? [] : ['-n', at.namespace]), '--type', 'merge', '-p', JSON.stringify(step.patch));
   return (
     <section class="checked" aria-labelledby="checked">

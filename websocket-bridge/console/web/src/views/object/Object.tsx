@@ -41,11 +41,11 @@ function namespaceArgs(at: ObjectRef): string[] {
 const tabs: Tab[] = [
   {
     name: '', title: 'Summary', Body: Summary,
-    command: (at, context) => kubectl(context, 'describe', fullName(at), at.name, ...namespaceArgs(at)),
+    command: (at, context) => kubectl(context, 'describe', [fullName(at), at.name], ...namespaceArgs(at)),
   },
   {
     name: 'yaml', title: 'YAML', Body: YAML,
-    command: (at, context) => kubectl(context, 'get', fullName(at), at.name, ...namespaceArgs(at), '-o', 'yaml'),
+    command: (at, context) => kubectl(context, 'get', [fullName(at), at.name], ...namespaceArgs(at), '-o', 'yaml'),
   },
   {
     name: 'events', title: 'Events', Body: Events,

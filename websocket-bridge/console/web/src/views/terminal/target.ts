@@ -83,12 +83,12 @@ export function commandOf(t: Target): string {
   const inNamespace = ['-n', t.namespace];
   switch (t.mode) {
     case 'exec':
-      return kubectl(t.cluster, 'exec', ...inNamespace, t.hasTTY ? '-it' : undefined, t.pod,
+      return kubectl(t.cluster, 'exec', ...inNamespace, t.hasTTY ? '-it' : undefined, [t.pod],
         ...(t.container ? ['-c', t.container] : []), '--', ...t.command);
     case 'attach':
-      return kubectl(t.cluster, 'attach', ...inNamespace, '-it', t.pod, ...(t.container ? ['-c', t.container] : []));
+      return kubectl(t.cluster, 'attach', ...inNamespace, '-it', [t.pod], ...(t.container ? ['-c', t.container] : []));
     case 'debug':
-      return kubectl(t.cluster, 'debug', ...inNamespace, '-it', t.pod, `--image=${t.image}`,
+      return kubectl(t.cluster, 'debug', ...inNamespace, '-it', [t.pod], `--image=${t.image}`,
         t.container && `--target=${t.container}`, ...(t.command.length > 0 ? ['--', ...t.command] : []));
   }
 }
