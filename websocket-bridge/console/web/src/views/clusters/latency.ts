@@ -1,9 +1,10 @@
-// Latency of requests from this page to each cluster: its version, every few seconds. Samples are kept while the page
-// is open.
+// Latency of requests from this page to each cluster: its version, every few seconds. Samples are kept until another
+// user signs in.
 import { signal, type Signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { request } from '../../api/client.ts';
 import { clusterBase } from '../../api/paths.ts';
+import { userName } from '../../api/session.ts';
 
 export interface Sample {
   time: number;
@@ -17,6 +18,7 @@ const atOnce = 6;
 const mostClusters = 200;
 
 const samples = new Map<string, Signal<Sample[]>>();
+userName.subscribe(() => samples.clear());
 
 export function samplesOf(cluster: string): Signal<Sample[]> {
   let found = samples.get(cluster);

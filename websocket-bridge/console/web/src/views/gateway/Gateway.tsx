@@ -2,6 +2,7 @@
 import { signal } from '@preact/signals';
 import { useEffect, useState } from 'preact/hooks';
 import { StatusError, text } from '../../api/client.ts';
+import { userName } from '../../api/session.ts';
 import type { ViewProps } from '../../router.tsx';
 import { AsKubectl, kubectl } from '../../ui/AsKubectl.tsx';
 import { Notice } from '../../ui/Notice.tsx';
@@ -24,6 +25,9 @@ interface Sample {
 
 // history has the samples of each replica, by the time of its start.
 const history = signal<Map<string, Sample[]>>(new Map());
+userName.subscribe(() => {
+  history.value = new Map();
+});
 const mostReplicas = 16;
 
 function record(metrics: Metrics): string {
