@@ -22,8 +22,9 @@ type PrivateCluster struct {
 	Gateway string   // kubeconfig of the gateway
 	Store   []string // flags of the gateway's store; empty for the shared gateway's
 
-	Manifest       string // of the agents, after Join
-	CredentialFile string // of the agents, after Join
+	// Join sets these for the agents.
+	Manifest       string
+	CredentialFile string // a path
 }
 
 // Join registers p until the test ends.

@@ -57,13 +57,13 @@ func objectPath(cluster, resource, namespace, name string) string {
 	return consolePath("objects", cluster, "core", "v1", resource, namespace, name)
 }
 
-// kubectlIn returns the words of a command in the context of a cluster.
+// kubectlIn returns the arguments of a command in the context of a cluster.
 func kubectlIn(cluster string, args ...string) []string {
 	return append([]string{"kubectl", "--context", cluster}, args...)
 }
 
-// TestCommandsOfHostileURL fails if a command that the console shows for a shared URL runs a part of it, or if kubectl
-// would read a part of it as an option. A user who pastes the command could lose a token.
+// TestCommandsOfHostileURL fails if a shell runs a part of a shared URL in a command that the console shows. It also
+// fails if kubectl would read a part as an option. A user who pastes the command could lose a token.
 func TestCommandsOfHostileURL(t *testing.T) {
 	const quotes, control = `a'b"$(touch ran)` + "`touch ran`", "a\nb\u202ec\x1b[31m\\'"
 	terminal, table := consolePath("terminal", "member1", "shop", "web"), consolePath("fleet", "core", "v1", "configmaps")
@@ -153,7 +153,7 @@ func TestDotsInURLLeadNowhere(t *testing.T) {
 
 // TestEndlessAnswerIsCut fails if a member can fill the memory of the browser by an answer that does not end.
 func TestEndlessAnswerIsCut(t *testing.T) {
-	const mostRead = 256 << 20 // twice what the console reads: buffers hold a part
+	const mostRead = 256 << 20 // twice what the console reads: a part stays in buffers
 	chunk := bytes.Repeat([]byte("endless "), 8<<10)
 	written := make(chan int, 2)
 	evil := clustertest.NewStreamingMember(t, func(w http.ResponseWriter, r *http.Request) {

@@ -87,7 +87,7 @@ func TestLargeTableScrolls(t *testing.T) {
 const (
 	churned     = 1_000 // ConfigMaps of each cluster while they churn
 	churnPeriod = 100 * time.Millisecond
-	mostGrowth  = 1.1 // of the memory between the first and the last minute
+	mostGrowth  = 1.1 // factor from the memory of the first minute to that of the last
 )
 
 // churn replaces the oldest of churned ConfigMaps and changes another one in each churnPeriod, until ctx ends. It adds
@@ -117,8 +117,8 @@ func churn(ctx context.Context, client kubernetes.Interface, namespace string, c
 	}
 }
 
-// TestWatchKeepsMemory fails if the memory of the page grows while the table follows a watch: a page that is open for a
-// day would then stop. It runs for WATCH=1h, and only if that is set. It logs the memory after each minute.
+// TestWatchKeepsMemory fails if the memory of the page grows while the table follows a watch. A page that is open for a
+// day would then stop. The test runs for WATCH=1h, and only if that is set. It logs the memory after each minute.
 func TestWatchKeepsMemory(t *testing.T) {
 	text := os.Getenv("WATCH")
 	if text == "" {

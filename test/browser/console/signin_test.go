@@ -71,8 +71,8 @@ func TestTokenIsRenewed(t *testing.T) {
 	}
 }
 
-// TestTokenEnds fails if the view is lost when a token ends that the issuer does not renew, or if a sign-in at the
-// issuer does not return to it.
+// TestTokenEnds fails if the view is lost when a token ends that the issuer does not renew. It also fails if a sign-in
+// at the issuer does not return to the view.
 func TestTokenEnds(t *testing.T) {
 	p := e2e.NewBrowserPage(t)
 	p.Issuer.SetTokenLife(shortLife, false)
