@@ -13,7 +13,11 @@ await run(async ({ page, gateway, open, step, checkAccessibility }) => {
   expect(await page.locator('.virtual-body').getByText('before', { exact: true }).count(), 1, 'rows below the dialog');
   await checkAccessibility(page);
   await step('ended');
+  await page.evaluate(() => {
+    globalThis.isFirstPage = true;
+  });
   await dialog.getByRole('button', { name: `Sign in at ${issuer}` }).click();
+  await page.waitForFunction(() => !globalThis.isFirstPage);
   await page.locator('.user').getByText('page', { exact: true }).waitFor();
   await page.getByRole('link', { name: 'before', exact: true }).waitFor();
   await page.getByText('Live', { exact: true }).waitFor();
