@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -183,7 +184,7 @@ func newSPDYTraffic(tb testing.TB, random *rand.Rand) traffic {
 	}
 	for i, name := range []string{"error", "stdin", "stdout", "stderr", "resize"} {
 		id := spdy.StreamId(2*i + 1)
-		s.ids[streamTypes[name]] = id
+		s.ids[slices.Index(channels.StreamTypes[:], name)] = id
 		_ = s.client.WriteFrame(&spdy.SynStreamFrame{StreamId: id, Headers: http.Header{"Streamtype": {name}}})
 		_ = s.member.WriteFrame(&spdy.SynReplyFrame{StreamId: id, Headers: http.Header{}})
 		if random.IntN(2) == 0 {
