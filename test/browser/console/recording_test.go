@@ -20,8 +20,8 @@ const sizesCast = `{"version": 2, "width": 65535, "height": 0}
 [0.3, "o", " last"]
 `
 
-// TestRecording fails if an exported recording does not play in the console, if its facts are missing or run as a
-// script, or if a recorded user can stop the player by sizes of the terminal.
+// TestRecording fails if an exported recording does not play in the console, or if its facts are missing or run as a
+// script. It also fails if a recorded user can stop the player by sizes of the terminal.
 func TestRecording(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	k := e2e.Through(t, "member1")
