@@ -71,7 +71,7 @@ type exporter struct {
 	exit          []byte
 	line          []byte
 	filter        *Filter      // nil for none
-	filtered      bytes.Buffer // what filter has written
+	filtered      bytes.Buffer // output of filter
 }
 
 // maxPending is how many events may come before the first size of the terminal, which is in the header.

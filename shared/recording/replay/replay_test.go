@@ -402,7 +402,7 @@ func TestFilteredExport(t *testing.T) {
 		must(t, errors.Join(s.Output(1, []byte("a\x1b]52;c;")), s.Output(2, []byte("aGk=\a")),
 			s.Output(1, []byte("\x1b[1mb\x1b[6n\xe2")), s.Input([]byte("\x1b[A")), s.Output(1, []byte("\x82\xac\n\u009b5n"))))
 	})
-	const want = `o "a", o "\x1b[1mb", i "\x1b[A", o "€\r\n5n"`
+	const want = `o "a", o "\x1b[1mb", i "\x1b[A", o "€", o "\r\n5n"`
 	if _, events := export(t, open, ExportOptions{Filter: true}); events != want {
 		t.Errorf("%s, want %s", events, want)
 	}
