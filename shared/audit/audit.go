@@ -123,10 +123,11 @@ func (q *Request) Unverified(t Token) {
 		return
 	}
 	q.User(User{}, methodPassthrough)
+	t = t.Shorten()
 	q.annotate(TokenHashAnnotation, t.Hash)
-	q.annotate(TokenIssuerAnnotation, cut(t.Issuer, maxClaim))
-	q.annotate(TokenSubjectAnnotation, cut(t.Subject, maxClaim))
-	q.annotate(TokenIDAnnotation, cut(t.ID, maxClaim))
+	q.annotate(TokenIssuerAnnotation, t.Issuer)
+	q.annotate(TokenSubjectAnnotation, t.Subject)
+	q.annotate(TokenIDAnnotation, t.ID)
 }
 
 // As records the user that the caller impersonates.

@@ -75,6 +75,12 @@ type Token struct {
 	Issuer, Subject, ID string // the claims iss, sub and jti of a JWT; "" where it has none
 }
 
+// Shorten returns t with the claims as an event has them, of at most maxClaim bytes.
+func (t Token) Shorten() Token {
+	t.Issuer, t.Subject, t.ID = cut(t.Issuer, maxClaim), cut(t.Subject, maxClaim), cut(t.ID, maxClaim)
+	return t
+}
+
 // Object is an ObjectReference: the resource of the request.
 type Object struct {
 	Resource    string `json:"resource,omitempty"`

@@ -1,9 +1,13 @@
 package gateway
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/forward"
@@ -24,6 +28,7 @@ type call struct {
 	// canHideSession makes checkHiddenSession apply the recording policy. prepareForward sets it to the result of the
 	// function of that name. serveFleet sets it to that of addsDebugContainer.
 	canHideSession bool
+	isRecorded     atomic.Bool // a recorder records the session, and has not failed
 
 	release    func()         // releases the caller's slot; never nil, and safe to call twice
 	unverified UnverifiedCall // slots of a caller whom only the member can identify; nil for others, or without a limit
@@ -69,15 +74,15 @@ func (c *call) admitToAudit(r *http.Request) error {
 	return c.audit.Admit(r.Context())
 }
 
-// setAuditID sets the Audit-Id header of request and response to the ID of the audit event. Without an audit event, it
-// removes the header from the request.
+// setAuditID sets the Audit-Id header of request and response to the ID of the audit event. Without an audit log, the
+// ID is a new one, which the audit log of a member and a recording contain.
 func (c *call) setAuditID(r *http.Request) {
-	if c.audit.ID() == "" {
-		r.Header.Del(audit.IDHeader)
-		return
+	id := cmp.Or(c.audit.ID(), c.responseHeader.Get(audit.IDHeader))
+	if id == "" {
+		id = uuid.NewString()
 	}
-	r.Header.Set(audit.IDHeader, c.audit.ID())
-	c.responseHeader.Set(audit.IDHeader, c.audit.ID())
+	r.Header.Set(audit.IDHeader, id)
+	c.responseHeader.Set(audit.IDHeader, id)
 }
 
 // responseObserver returns nil for OPTIONS: a member may respond to it without a check of the token.

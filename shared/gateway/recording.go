@@ -30,8 +30,16 @@ type StreamCall struct {
 	call *call
 }
 
-// RecordRecording records the id of the session's recording in the audit event.
-func (c *StreamCall) RecordRecording(id string) { c.call.audit.Recording(id) }
+// RecordRecording records the id of the session's recording in the audit event. The session then continues if a policy
+// that came later requires its recording, until RecordingFailed is called.
+func (c *StreamCall) RecordRecording(id string) {
+	c.call.audit.Recording(id)
+	c.call.isRecorded.Store(true)
+}
+
+// RecordingFailed must be called as soon as the recording of a session that continues has failed. It is safe for
+// concurrent use.
+func (c *StreamCall) RecordingFailed() { c.call.isRecorded.Store(false) }
 
 // RecordUnrecorded records in the audit event why the session's recording is missing or incomplete.
 func (c *StreamCall) RecordUnrecorded(reason string) { c.call.audit.Unrecorded(reason) }
@@ -62,7 +70,9 @@ func canHideSession(req route.Request, h http.Header) bool {
 }
 
 // reachesFurther reports whether a request could reach another cluster through a member that is a gateway itself, such
-// as /clusters/NAME/api/v1/nodes/NODE/proxy/run. No other path of the Kubernetes API has these forms.
+// as /clusters/NAME/api/v1/nodes/NODE/proxy/run. The same is assumed of each path with segments after a subresource:
+// one of Karpor's forms is /apis/kusionstack.io/Cluster/NAME/proxy/PATH. Of Kubernetes' own API, only proxies of nodes,
+// pods and services have such paths. Those of an aggregated API are refused, too, even if they only read.
 func reachesFurther(req route.Request) bool {
 	if req.Resource.IsResource {
 		return req.Resource.Tail != "" && !isSession(req.Resource)
@@ -112,9 +122,10 @@ func (g *Gateway) checkHiddenSession(ctx context.Context, c *call) error {
 			"one that cannot be recorded; use exec, attach or port-forward of pods", rule.Policy)
 }
 
-// checkUnrecorded refuses to continue a session if a policy that came later requires its recording.
+// checkUnrecorded refuses to continue a session without a recording if a policy that came later requires one.
 func (g *Gateway) checkUnrecorded(ctx context.Context, c *call) error {
-	if g.cfg.Recordings == nil || c.rule.Level == policy.Required || !isSession(c.request.Resource) {
+	if g.cfg.Recordings == nil || c.rule.Level == policy.Required || c.isRecorded.Load() ||
+		!isSession(c.request.Resource) {
 		return nil
 	}
 	rule, err := g.recordingRule(ctx, c)
