@@ -4,8 +4,9 @@
 //     kubelet adds to volumes, and refuse a directory that is open to others.
 //   - A file appears complete, and survives a crash of the machine once Put has returned.
 //   - Several processes may use one directory.
-//   - Recordings are deleted whole, the one that was written first, first: after Config.MaxAge without a new part, and
-//     while the directory exceeds Config.MaxSize. The recordings that this process has open stay: see Keep.
+//   - Recordings are deleted whole, the one that was open or written first, first: Config.MaxAge after that, and while
+//     the directory exceeds Config.MaxSize. The recordings that this process has open stay: see Keep. Those of other
+//     processes count as written, each minute.
 package dirstore
 
 import (
@@ -43,8 +44,8 @@ type Store struct {
 	cfg  Config
 	root *os.Root
 
-	written   atomic.Int64 // bytes since the last check of the limits
-	enforcing sync.Mutex
+	written    atomic.Int64  // bytes since the last check of the limits
+	enforceNow chan struct{} // has an element if Run must check the limits
 
 	mu   sync.Mutex
 	kept map[string]int // calls of Keep by recording, without those that were released
@@ -83,7 +84,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the directory of recordings: %w", err)
 	}
-	s := &Store{cfg: cfg, root: root, kept: map[string]int{}}
+	s := &Store{cfg: cfg, root: root, enforceNow: make(chan struct{}, 1), kept: map[string]int{}}
 	if err := s.makePrivate("."); err != nil {
 		_ = root.Close()
 		return nil, fmt.Errorf("open the directory of recordings: %w", err)
@@ -103,14 +104,21 @@ func OpenExisting(path string) (*Store, error) {
 // Close closes the directory.
 func (s *Store) Close() error { return s.root.Close() }
 
-// Run deletes recordings beyond the limits until ctx ends.
+// Run deletes recordings beyond the limits until ctx ends. Put never does: a slow deletion must not fail a session.
+// Concurrent calls are not safe.
 func (s *Store) Run(ctx context.Context) {
+	tick := time.NewTicker(RunInterval)
+	defer tick.Stop()
 	for {
-		s.tryEnforce(ctx, "")
+		s.touchKept()
+		if err := s.Enforce(ctx); err != nil && ctx.Err() == nil {
+			s.cfg.Log.Error("recordings beyond the limits cannot be deleted", "err", err)
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(RunInterval):
+		case <-tick.C:
+		case <-s.enforceNow:
 		}
 	}
 }
@@ -136,7 +144,10 @@ func (s *Store) Put(ctx context.Context, id string, number int, part []byte) err
 		return fmt.Errorf("write %s: %w", filepath.Join(s.cfg.Path, name), err)
 	}
 	if s.cfg.MaxSize > 0 && s.written.Add(sizeOnDisk(int64(len(part)))) >= s.cfg.MaxSize/sizeChecks {
-		s.tryEnforce(ctx, id)
+		select {
+		case s.enforceNow <- struct{}{}:
+		default:
+		}
 	}
 	return nil
 }
@@ -310,6 +321,12 @@ func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
 	}
 	slices.Sort(ids)
 	return ids, nil
+}
+
+// Days implements recording.Store.
+func (s *Store) Days(ctx context.Context, prefix string) ([]string, error) {
+	ids, err := s.List(ctx, prefix)
+	return recording.DaysOf(ids), err
 }
 
 func (s *Store) readDir(name string) ([]fs.DirEntry, error) {

@@ -179,7 +179,7 @@ func TestForeignFilesAreIgnored(t *testing.T) {
 	}
 }
 
-// age sets the time of all files of a recording.
+// age sets the times of a recording's directory and of all its files.
 func age(t *testing.T, s *Store, id string, at time.Time) {
 	t.Helper()
 	parts, err := s.Parts(t.Context(), id)
@@ -190,6 +190,9 @@ func age(t *testing.T, s *Store, id string, at time.Time) {
 		if err := os.Chtimes(filepath.Join(s.cfg.Path, id, recording.PartName(p.Number)), at, at); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := os.Chtimes(filepath.Join(s.cfg.Path, id), at, at); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -227,7 +230,7 @@ func TestRetentionLimitsSize(t *testing.T) {
 	now := time.Now()
 	s := open(t, Config{MaxSize: 60 * block})
 	var ids []string
-	for n := range 40 { // 80 blocks, of which the directories have a half, with a check after each third file
+	for n := range 40 { // 80 blocks, of which the directories have a half
 		id := recording.NewID(now)
 		put(t, s, id, 0, "x")
 		age(t, s, id, now.Add(time.Duration(n-100)*time.Second))
@@ -240,8 +243,66 @@ func TestRetentionLimitsSize(t *testing.T) {
 	// The recording that is written stays, although it was written first and is too large alone.
 	last := ids[len(ids)-1]
 	age(t, s, last, now.Add(-time.Hour))
+	release := s.Keep(last)
+	defer release()
 	put(t, s, last, 1, strings.Repeat("y", 100*block))
+	if err := s.Enforce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	wantIDs(t, s, last)
+}
+
+// TestPutDeletesNothing fails if a deletion that is slow, or fails, can fail the session whose part was stored.
+func TestPutDeletesNothing(t *testing.T) {
+	s := open(t, Config{MaxSize: 20 * block})
+	old, long := recording.NewID(time.Now()), recording.NewID(time.Now())
+	put(t, s, old, 0, "x")
+	age(t, s, old, time.Now().Add(-time.Hour))
+	defer s.Keep(long)()
+	for number := range 3 {
+		put(t, s, long, number, strings.Repeat("x", 10*block))
+	}
+	wantIDs(t, s, old, long)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); s.Run(ctx) }()
+	waitForIDs := func(want ...string) {
+		t.Helper()
+		waittest.Until(t, "only recordings within the limit are left", func() bool {
+			ids, err := s.List(t.Context(), "")
+			return err == nil && slices.Equal(ids, want)
+		})
+	}
+	waitForIDs(long)
+	ended := recording.NewID(time.Now())
+	release := s.Keep(ended)
+	put(t, s, ended, 0, strings.Repeat("x", 10*block))
+	release()
+	put(t, s, long, 3, strings.Repeat("x", 10*block)) // without a signal, the next check would be a minute later
+	waitForIDs(long)
+	cancel()
+	<-done
+}
+
+// TestRetentionKeepsOpenRecordingsOfOthers fails if another bridge with the same directory deletes the recording of a
+// session that is open and quiet before those that ended.
+func TestRetentionKeepsOpenRecordingsOfOthers(t *testing.T) {
+	cfg := Config{Path: filepath.Join(t.TempDir(), "recordings"), MaxAge: time.Hour, MaxSize: 14 * block}
+	own, other := open(t, cfg), open(t, cfg)
+	quiet, ended := recording.NewID(time.Now()), recording.NewID(time.Now())
+	for _, id := range []string{quiet, ended} {
+		put(t, own, id, 0, strings.Repeat("x", 10*block))
+		age(t, own, id, time.Now().Add(-2*time.Hour))
+	}
+	age(t, own, ended, time.Now().Add(-2*time.Minute))
+	defer own.Keep(quiet)()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	own.Run(ctx) // once
+	if err := other.Enforce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, other, quiet)
 }
 
 // TestRetentionKeepsOpenRecordings fails if a user with much output removes the recordings of sessions that still run.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
@@ -21,7 +22,7 @@ const deletedPrefix = ".deleted-"
 type stored struct {
 	id   string
 	size int64     // on the disk
-	last time.Time // when the last part was stored
+	last time.Time // when it was last written, or was open
 }
 
 // block is the unit in which most file systems allocate space. Many small recordings need more than their bytes.
@@ -30,7 +31,7 @@ const block = 4 << 10
 // sizeOnDisk returns the space of a file.
 func sizeOnDisk(size int64) int64 { return (size + block - 1) / block * block }
 
-// Keep implements recording.Keeper. It has no effect on other processes.
+// Keep implements recording.Keeper. For other processes, Run renews the time of the directory each minute.
 func (s *Store) Keep(id string) (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,22 +51,24 @@ func (s *Store) isKept(id string) bool {
 	return s.kept[id] > 0
 }
 
-// Enforce deletes recordings beyond the limits.
-func (s *Store) Enforce(ctx context.Context) error { return s.enforce(ctx, "") }
-
-func (s *Store) tryEnforce(ctx context.Context, active string) {
-	if err := s.enforce(ctx, active); err != nil && ctx.Err() == nil {
-		s.cfg.Log.Error("recordings beyond the limits cannot be deleted", "err", err)
+// touchKept renews the times of the directories of open recordings, so that no other process deletes them as old.
+func (s *Store) touchKept() {
+	s.mu.Lock()
+	ids := slices.Collect(maps.Keys(s.kept))
+	s.mu.Unlock()
+	now := s.cfg.Now()
+	for _, id := range ids {
+		if err := s.root.Chtimes(id, now, now); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.cfg.Log.Error("the time of an open recording cannot be renewed", "recording", id, "err", err)
+		}
 	}
 }
 
-// enforce deletes recordings beyond the limits, but not the one with the id active, or those that are kept. It returns
-// at once if another call is running.
-func (s *Store) enforce(ctx context.Context, active string) error {
-	if s.cfg.MaxAge == 0 && s.cfg.MaxSize == 0 || !s.enforcing.TryLock() {
+// Enforce deletes recordings beyond the limits, but not those that are kept. Concurrent calls are not safe.
+func (s *Store) Enforce(ctx context.Context) error {
+	if s.cfg.MaxAge == 0 && s.cfg.MaxSize == 0 {
 		return nil
 	}
-	defer s.enforcing.Unlock()
 	s.written.Store(0)
 	if err := s.finishDeletions(); err != nil {
 		return fmt.Errorf("delete recordings in %s: %w", s.cfg.Path, err)
@@ -82,8 +85,11 @@ func (s *Store) enforce(ctx context.Context, active string) error {
 	for _, r := range all {
 		old := s.cfg.MaxAge > 0 && now.Sub(r.last) > s.cfg.MaxAge
 		large := s.cfg.MaxSize > 0 && total > s.cfg.MaxSize
-		if r.id == active || s.isKept(r.id) || !old && !large {
+		if s.isKept(r.id) || !old && !large {
 			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 		if err := s.delete(r.id); err != nil {
 			return fmt.Errorf("delete recording %s: %w", filepath.Join(s.cfg.Path, r.id), err)
@@ -95,7 +101,8 @@ func (s *Store) enforce(ctx context.Context, active string) error {
 	return nil
 }
 
-// recordings returns all recordings, the one that was written first, first. It deletes files that a killed Put left.
+// recordings returns all recordings, the one that was open or written first, first. It deletes files that a killed Put
+// left.
 func (s *Store) recordings(ctx context.Context) ([]stored, error) {
 	ids, err := s.List(ctx, "")
 	if err != nil {
@@ -103,6 +110,9 @@ func (s *Store) recordings(ctx context.Context) ([]stored, error) {
 	}
 	all := make([]stored, 0, len(ids))
 	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		r, err := s.measure(id)
 		if errors.Is(err, recording.ErrNotFound) {
 			continue // another process deleted it
@@ -117,6 +127,13 @@ func (s *Store) recordings(ctx context.Context) ([]stored, error) {
 
 func (s *Store) measure(id string) (stored, error) {
 	r := stored{id: id, size: block} // the directory itself
+	fi, err := s.root.Lstat(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, recording.ErrNotFound
+	} else if err != nil {
+		return r, err
+	}
+	r.last = fi.ModTime() // see touchKept
 	entries, err := s.readDir(id)
 	if err != nil {
 		return r, err
@@ -136,13 +153,6 @@ func (s *Store) measure(id string) (stored, error) {
 		if fi.ModTime().After(r.last) {
 			r.last = fi.ModTime()
 		}
-	}
-	if r.last.IsZero() { // the directory of a recording whose first part is being written
-		fi, err := s.root.Lstat(id)
-		if err != nil {
-			return r, err
-		}
-		r.last = fi.ModTime()
 	}
 	return r, nil
 }
