@@ -193,24 +193,23 @@ func (r *recordings) runList(cmd *cobra.Command, f *listFilter) error {
 		return err
 	}
 	defer func() { _ = store.Close() }()
-	ids, err := store.List(cmd.Context(), strings.ReplaceAll(f.day, "-", ""))
-	if err != nil {
-		return err
-	}
-	slices.Reverse(ids)
 	tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
 	_, _ = fmt.Fprintln(tw, "ID\tSTART\tUSER\tKIND\tCLUSTER\tNAMESPACE\tPOD\tCOMMAND\tSTATE")
 	printed := 0
-	for batch := range slices.Chunk(ids, listBatch) {
-		for i, s := range summaries(cmd.Context(), store, batch) {
-			switch {
-			case f.limit > 0 && printed == f.limit:
-				return tw.Flush()
-			case s.err != nil:
-				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %v\n", batch[i], s.err)
-			case f.matches(&s.Info):
-				printed++
-				printSummary(tw, batch[i], s.Summary)
+	for ids, err := range recording.Newest(cmd.Context(), store, strings.ReplaceAll(f.day, "-", "")) {
+		if err != nil {
+			return err
+		}
+		for batch := range slices.Chunk(ids, listBatch) {
+			for i, s := range summaries(cmd.Context(), store, batch) {
+				if s.err != nil {
+					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %v\n", batch[i], s.err)
+				} else if f.matches(&s.Info) {
+					printSummary(tw, batch[i], s.Summary)
+					if printed++; printed == f.limit {
+						return tw.Flush()
+					}
+				}
 			}
 		}
 	}

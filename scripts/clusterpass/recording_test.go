@@ -122,6 +122,16 @@ func TestRecordingList(t *testing.T) {
 			t.Errorf("%s: %d recordings, want %d: %s", name, got, tt.want, out)
 		}
 	}
+	r.record(t, recording.Info{
+		Kind: recording.Exec, Cluster: "open",
+		Unverified: recording.Unverified{TokenSHA256: strings.Repeat("a", 64), Subject: "system:admin"},
+	}, "hi")
+	if out := r.want(t, "unverified system:admin", "list", "--user", ""); strings.Count(out, "\n") != 5 {
+		t.Errorf("the list has %s", out)
+	}
+	if out := r.want(t, "ID ", "list", "--user", "system:admin"); strings.Count(out, "\n") != 1 {
+		t.Errorf("a claim counts as a user: %s", out)
+	}
 }
 
 func TestRecordingPlayAndExport(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // FaultKind is what is wrong with a recording.
@@ -87,7 +88,8 @@ func cutLastLine(data []byte) (before, line []byte) {
 	return data[:at], body[at:]
 }
 
-// verifyLine returns the key of a signature, and whether the signature belongs to content.
+// verifyLine returns the key of a signature, and whether the signature belongs to content. A signature does not cover
+// its own line, so the line must be the only one that Session.seal could have written.
 func verifyLine(content, line []byte, keys Keys) (keyID string, ok bool, err error) {
 	e, err := parseEvent(line)
 	if err != nil || e.Type != typeSignature {
@@ -98,8 +100,25 @@ func verifyLine(content, line []byte, keys Keys) (keyID string, ok bool, err err
 	if err != nil {
 		return keyID, false, errors.New("its signature is not in base64")
 	}
+	if keys[keyID] == nil {
+		return keyID, false, nil
+	}
+	want := AppendEvent(nil, lastTime(content), typeSignature, signatureText(keyID, signature))
+	if !bytes.Equal(line, bytes.TrimSuffix(want, []byte("\n"))) {
+		return keyID, false, errors.New("the line of its signature was changed")
+	}
 	digest := sha256.Sum256(content)
 	return keyID, keys.verify(keyID, digest[:], signature), nil
+}
+
+// lastTime returns the time of the last event of content, or 0 if it has only a header.
+func lastTime(content []byte) time.Duration {
+	_, last := cutLastLine(content)
+	e, err := parseEvent(last)
+	if err != nil {
+		return 0
+	}
+	return e.Time
 }
 
 // parse reads the first and the last line of content, which is a part without its signature.

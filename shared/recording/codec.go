@@ -77,7 +77,7 @@ func (i *Info) Header(width, height uint16) ([]byte, error) {
 	return bytes.TrimSuffix(line.Bytes(), []byte("\n")), err
 }
 
-// maxCommand is the maximum size of Info.Command in a header. Each argument counts with its quotation marks and comma.
+// maxCommand is the maximum size of Info.Command in a header in JSON, with quotation marks, commas and escapes.
 const maxCommand = 16 << 10
 
 // limitCommand shortens Command to maxCommand, and then sets CommandSHA256. It does not change the old array.
@@ -85,8 +85,9 @@ func (i *Info) limitCommand() {
 	const perArgument = 3
 	space := maxCommand
 	for n, argument := range i.Command {
-		if space -= perArgument; len(argument) <= space {
-			space -= len(argument)
+		space -= perArgument
+		fits := escapedPrefix(argument, &space)
+		if fits == len(argument) && space >= 0 {
 			continue
 		}
 		hash := sha256.New()
@@ -95,11 +96,30 @@ func (i *Info) limitCommand() {
 		}
 		i.CommandSHA256 = hex.EncodeToString(hash.Sum(nil))
 		i.Command = slices.Clone(i.Command[:n])
-		if space > 0 {
-			i.Command = append(i.Command, strings.ToValidUTF8(argument[:space], ""))
+		if fits > 0 {
+			i.Command = append(i.Command, argument[:fits])
 		}
 		return
 	}
+}
+
+// escapedPrefix returns how many bytes of text a string of JSON with *space bytes may have. It subtracts their size.
+func escapedPrefix(text string, space *int) int {
+	const escape = 6 // bytes of \u0000
+	for at, r := range text {
+		size := max(1, utf8.RuneLen(r))
+		switch {
+		case r < ' ' || r == '\u2028' || r == '\u2029' || r == utf8.RuneError:
+			size = escape
+		case r == '"' || r == '\\':
+			size = 2
+		}
+		if size > *space {
+			return at
+		}
+		*space -= size
+	}
+	return len(text)
 }
 
 // Title returns the kind of the session and where it is.

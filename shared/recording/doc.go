@@ -7,9 +7,9 @@
 //   - The last part has an event that ends the recording. A recording without it was cut, or its session still runs.
 //   - Bytes are recorded exactly. Those that are no UTF-8, and runs of control characters, are in base64. Players of
 //     asciicast ignore such events.
-//   - An event is stored within two seconds, if the Store is fast. If a part is not stored within StoreTimeout, the
-//     session fails.
-//   - The memory of a session is bounded by maxInFlight+2 parts.
+//   - An event is stored within two seconds, if the Store is fast and its caller has a free slot. A session fails if a
+//     part gets no slot within StoreTimeout, or is not stored within StoreTimeout.
+//   - Callers share the slots, and all sessions have maxMemory. A session beyond it has about smallPart and an event.
 //
 // The section "Session recordings" of docs/explanation/security.md has the threat model.
 package recording

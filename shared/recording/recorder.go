@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,8 +19,10 @@ const (
 	partInterval = 1500 * time.Millisecond
 	// maxInFlight is how many parts of one session are written to the Store at the same time.
 	maxInFlight = 4
-	// maxWrites is how many parts of all sessions of a Recorder are written at the same time.
-	maxWrites = 32
+	// maxMemory is the size of all buffers of a Recorder in bytes, beyond which parts end at smallPart. So each session
+	// needs little memory then, and its stream waits for the Store.
+	maxMemory = 64 << 20
+	smallPart = 16 << 10
 )
 
 // Config configures a Recorder.
@@ -33,8 +36,9 @@ type Config struct {
 // Recorder records sessions. It is safe for concurrent use.
 type Recorder struct {
 	cfg     Config
-	writes  chan struct{} // has an element for each part that is being written
-	buffers sync.Pool     // of *[]byte
+	writes  *slots
+	memory  atomic.Int64 // bytes of the buffers of all sessions, also of those that are written
+	buffers sync.Pool    // of *[]byte
 }
 
 // New returns a Recorder. It has no goroutines and needs no Close.
@@ -45,7 +49,7 @@ func New(cfg Config) *Recorder {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Recorder{cfg: cfg, writes: make(chan struct{}, maxWrites)}
+	return &Recorder{cfg: cfg, writes: newSlots()}
 }
 
 // Begin begins a recording and stores its first part. An error means that nothing can be recorded. The caller must
@@ -69,10 +73,7 @@ func (r *Recorder) Begin(ctx context.Context, i Info) (*Session, error) {
 	}
 	release := r.keep(i.ID)
 	s := newSession(context.WithoutCancel(ctx), r, i)
-	part := s.seal(append(first, '\n'), 0)
-	ctx, cancel := context.WithTimeout(ctx, StoreTimeout)
-	defer cancel()
-	if err := r.put(ctx, i.ID, 0, part); err != nil {
+	if err := r.putFirst(ctx, s, append(first, '\n')); err != nil {
 		release()
 		return nil, fmt.Errorf("begin a recording: %w", err)
 	}
@@ -84,6 +85,15 @@ func (r *Recorder) Begin(ctx context.Context, i Info) (*Session, error) {
 	return s, nil
 }
 
+func (r *Recorder) putFirst(ctx context.Context, s *Session, part []byte) error {
+	if err := r.writes.acquire(ctx, s.caller); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, StoreTimeout)
+	defer cancel()
+	return r.put(ctx, s.info.ID, 0, s.seal(part, 0), func() { r.writes.release(s.caller) })
+}
+
 // keep prevents the deletion of a recording while its session is open.
 func (r *Recorder) keep(id string) (release func()) {
 	if k, ok := r.cfg.Store.(Keeper); ok {
@@ -92,18 +102,14 @@ func (r *Recorder) keep(id string) (release func()) {
 	return func() {}
 }
 
-// put waits for a free slot and stores a part. It returns at the end of ctx at the latest, even if the Store does not:
-// a write to a network file system may hang. Then the Store still uses part, and the write keeps its slot.
-func (r *Recorder) put(ctx context.Context, id string, number int, part []byte) error {
-	select {
-	case r.writes <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("store part %d of recording %s: other parts are written: %w", number, id, ctx.Err())
-	}
+// put stores a part. The caller has acquired a slot, which release releases. put returns at the end of ctx at the
+// latest, even if the Store does not: a write to a network file system may hang. Then the Store still uses part, and
+// the write keeps its slot.
+func (r *Recorder) put(ctx context.Context, id string, number int, part []byte, release func()) error {
 	stored := make(chan error, 1)
 	go func() {
 		err := r.cfg.Store.Put(ctx, id, number, part)
-		<-r.writes
+		release()
 		stored <- err
 	}()
 	var err error
@@ -118,10 +124,14 @@ func (r *Recorder) put(ctx context.Context, id string, number int, part []byte) 
 	return nil
 }
 
+func (r *Recorder) isMemoryFull() bool { return r.memory.Load() >= maxMemory }
+
 // buffer returns an empty buffer with space for the first line of a part.
 func (r *Recorder) buffer() []byte {
-	if b, ok := r.buffers.Get().(*[]byte); ok {
-		return (*b)[:firstLine]
+	if !r.isMemoryFull() { // a buffer from the pool may be large
+		if b, ok := r.buffers.Get().(*[]byte); ok {
+			return (*b)[:firstLine]
+		}
 	}
 	return make([]byte, firstLine, 4<<10)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,21 +43,39 @@ type Info struct {
 
 	// Impersonator is the user that impersonates User (--as). "" means none.
 	Impersonator string `json:"impersonator,omitempty"`
+	Unverified
 }
 
-// Caller returns the user, with the impersonator if there is one.
+// Unverified describes the token of a caller whom only the member identifies. Info.User is "" then. The author of the
+// token chose all but the digest.
+type Unverified struct {
+	TokenSHA256 string `json:"unverifiedTokenSHA256,omitempty"` // hexadecimal, of all bytes
+	Issuer      string `json:"unverifiedIssuer,omitempty"`
+	Subject     string `json:"unverifiedSubject,omitempty"`
+	TokenID     string `json:"unverifiedTokenID,omitempty"`
+}
+
+// Caller returns the user, with the impersonator if there is one. Without a user, it returns the subject that the token
+// claims, or its digest.
 func (i *Info) Caller() string {
-	if i.Impersonator == "" {
+	switch {
+	case i.Impersonator != "":
+		return i.User + ", impersonated by " + i.Impersonator
+	case i.TokenSHA256 == "":
 		return i.User
+	case i.Subject != "":
+		return "unverified " + i.Subject
 	}
-	return i.User + ", impersonated by " + i.Impersonator
+	const prefix = 16 // digits
+	return "unverified token " + i.TokenSHA256[:min(prefix, len(i.TokenSHA256))]
 }
 
 // Limits of a recording.
 const (
 	// MaxPart is the maximum size of a part in bytes. A recorder ends a part at about half of it.
 	MaxPart = 2 << 20
-	// StoreTimeout is how long a part may wait for a slot of its Recorder and be written. After that, its session fails.
+	// StoreTimeout is how long a part may wait for a slot of its Recorder, and then how long its write may last. After
+	// that, its session fails.
 	StoreTimeout = 10 * time.Second
 )
 
@@ -79,6 +99,9 @@ type Store interface {
 	// List returns the ids of all recordings that start with prefix, sorted. IDs begin with the time of the start, as in
 	// 20060102T150405Z, so that a prefix selects a day.
 	List(ctx context.Context, prefix string) ([]string, error)
+	// Days returns the prefixes of ids, in the form 20060102, of the days that have recordings, sorted. It returns those
+	// that start with prefix, which has at most seven digits.
+	Days(ctx context.Context, prefix string) ([]string, error)
 }
 
 // Keeper is a Store that deletes recordings by itself.
@@ -96,6 +119,38 @@ var (
 
 // partSuffix ends the name of a part.
 const partSuffix = ".cast"
+
+// dayLen is the length of the day in an id.
+const dayLen = len("20060102")
+
+// DaysOf returns the days of sorted ids for Store.Days.
+func DaysOf(ids []string) []string {
+	var days []string
+	for _, id := range ids {
+		days = append(days, id[:dayLen])
+	}
+	return slices.Compact(days)
+}
+
+// Newest returns the ids that start with prefix, in batches of one day, the latest first. It stops after an error.
+func Newest(ctx context.Context, store Store, prefix string) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		days, err := []string{prefix}, error(nil)
+		if len(prefix) < dayLen {
+			if days, err = store.Days(ctx, prefix); err != nil {
+				yield(nil, err)
+				return
+			}
+		}
+		for _, day := range slices.Backward(days) {
+			ids, err := store.List(ctx, day)
+			slices.Reverse(ids)
+			if !yield(ids, err) || err != nil {
+				return
+			}
+		}
+	}
+}
 
 // PartName returns the name of the file or object of a part.
 func PartName(number int) string { return fmt.Sprintf("%08d%s", number, partSuffix) }

@@ -14,11 +14,13 @@ import (
 
 // Session records one session. Its methods are safe for concurrent use. An event has the time of its call.
 //
-// The methods that record copy their arguments. They block while the Store is too slow, for about twice StoreTimeout at
-// most, and then return an error. After an error, nothing more is recorded and the recording stays without an end.
+// The methods that record copy their arguments. They block while the Store is too slow, or while other sessions of the
+// same caller use its slots, for about twice StoreTimeout at most. Then they return an error. After an error, nothing
+// more is recorded and the recording stays without an end.
 type Session struct {
 	recorder *Recorder
 	info     Info
+	caller   caller
 	ctx      context.Context //nolint:containedctx // of the writes, which outlive every call
 	started  time.Time       // with a monotonic clock
 	wake     chan struct{}   // has an element if run must store the buffered events
@@ -45,7 +47,7 @@ const firstLine = 192
 
 func newSession(ctx context.Context, r *Recorder, i Info) *Session {
 	s := &Session{
-		recorder: r, info: i, ctx: ctx, started: r.cfg.Now(), number: 1,
+		recorder: r, info: i, caller: i.caller(), ctx: ctx, started: r.cfg.Now(), number: 1,
 		wake: make(chan struct{}, 1), failed: make(chan struct{}), done: make(chan struct{}),
 	}
 	s.space.L = &s.mu
@@ -99,8 +101,8 @@ func (s *Session) Err() error {
 	return s.err
 }
 
-// Close stores the last part and returns the error of the recording. It blocks for about twice StoreTimeout at most.
-// Later calls return the same.
+// Close stores the last part and returns the error of the recording. It blocks for about three times StoreTimeout at
+// most: for the earlier parts, for a slot, and for the last part. Later calls return the same.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	if !s.closed {
@@ -136,16 +138,23 @@ func (s *Session) record(typ Type, p []byte) error {
 		}
 		n := pieceLen(p)
 		t = max(t, s.last) // other calls may have been faster
+		size := cap(s.events)
 		if s.events == nil {
 			s.events, s.first = s.recorder.buffer(), t
 			s.timer.Reset(partInterval)
 		}
 		s.events = appendEvents(s.events, t, typ, p[:n])
+		s.recorder.memory.Add(int64(cap(s.events) - size))
 		p, s.last = p[n:], t
-		if len(s.events) >= partSize {
+		if s.isFullLocked() {
 			s.wakeUp()
 		}
 	}
+}
+
+// isFullLocked reports whether the next part gets no more events.
+func (s *Session) isFullLocked() bool {
+	return len(s.events) >= partSize || len(s.events) >= smallPart && s.recorder.isMemoryFull()
 }
 
 // pieceLen returns the length of the first piece of p. A piece does not end within a character.
@@ -162,7 +171,8 @@ func pieceLen(p []byte) int {
 
 // waitForSpace blocks until an event may be added. The caller has locked s.mu.
 func (s *Session) waitForSpace() error {
-	for len(s.events) >= partSize && s.err == nil && !s.closed {
+	for s.err == nil && !s.closed && s.isFullLocked() {
+		s.wakeUp() // maxMemory may have been reached only now
 		s.space.Wait()
 	}
 	switch {
@@ -204,61 +214,85 @@ func (s *Session) run() {
 		writes sync.WaitGroup
 		stored [maxInFlight]chan bool // the results of the last writes, by the numbers of the parts
 	)
-	defer writes.Wait()
-	store := func(b batch) (ok bool) {
+	defer func() {
+		writes.Wait()
+		s.recorder.memory.Add(-s.removeEvents().size)
+	}()
+	for range s.wake {
+		isDue, isOver := s.next()
+		switch {
+		case isOver:
+			return
+		case !isDue:
+			continue
+		}
+		// A stored part proves that all parts before the last maxInFlight were stored, see chain.skipTo.
+		before := &stored[s.number%maxInFlight]
+		if *before != nil && !<-*before {
+			return
+		}
+		// The events stay in their buffer until there is a slot, so that a session that waits has only one buffer.
+		if err := s.recorder.writes.acquire(s.ctx, s.caller); err != nil {
+			s.fail(fmt.Errorf("store part %d of recording %s: %w", s.number, s.info.ID, err))
+			return
+		}
+		b := s.removeEvents()
+		release := func() {
+			s.recorder.memory.Add(-b.size)
+			s.recorder.writes.release(s.caller)
+		}
+		if b.closed && b.err == nil {
+			writes.Wait() // an end is stored only after all other parts
+			b = s.ending(b)
+		}
+		if !b.hasPart() {
+			release()
+			return
+		}
 		ctx, cancel := context.WithTimeout(s.ctx, StoreTimeout)
 		number, part := s.part(b)
-		slot := &stored[number%maxInFlight]
-		// A stored part proves that all parts before the last maxInFlight were stored, see chain.skipTo.
-		if *slot != nil && !<-*slot {
-			cancel()
-			return false
-		}
 		result := make(chan bool, 1)
-		*slot = result
+		*before = result
 		writes.Go(func() {
 			defer cancel()
-			result <- s.write(ctx, number, part)
+			result <- s.write(ctx, number, part, release)
 		})
-		return true
-	}
-	for {
-		<-s.wake
-		b := s.removeEvents()
-		switch {
-		case b.err != nil:
-			if b.aborted && b.events != nil {
-				store(b)
-			}
-			return
-		case b.closed:
-			writes.Wait() // an end is stored only after all other parts
-			if s.Err() == nil {
-				store(s.ending(b))
-			}
-			return
-		case b.events != nil && !store(b):
+		if b.closed || b.err != nil {
 			return
 		}
 	}
 }
 
+// next reports whether there is a part to store, and whether nothing more is stored after an error.
+func (s *Session) next() (isDue, isOver bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.events != nil || s.closed, s.err != nil && (!s.aborted || s.events == nil)
+}
+
 // batch has the events of a part.
 type batch struct {
 	events      []byte // after firstLine bytes
+	size        int64  // capacity of events
 	first, last time.Duration
 	closed      bool
 	aborted     bool
 	err         error
 }
 
+func (b *batch) hasPart() bool { return b.events != nil && (b.err == nil || b.aborted) }
+
 // removeEvents removes the buffered events.
 func (s *Session) removeEvents() batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := batch{s.events, s.first, s.last, s.closed, s.aborted, s.err}
+	b := batch{s.events, int64(cap(s.events)), s.first, s.last, s.closed, s.aborted, s.err}
 	s.events = nil
 	s.timer.Stop()
+	select {
+	case <-s.wake: // was for these events
+	default:
+	}
 	s.space.Broadcast()
 	return b
 }
@@ -281,8 +315,11 @@ func signatureText(keyID string, signature []byte) []byte {
 	return append([]byte(keyID+" "), base64.StdEncoding.EncodeToString(signature)...)
 }
 
-// ending returns the batch with the event that ends the recording.
+// ending returns the batch with the event that ends the recording. It has no part if the session has failed.
 func (s *Session) ending(b batch) batch {
+	if b.err = s.Err(); b.err != nil {
+		return b
+	}
 	if b.events == nil {
 		b.events, b.first = s.recorder.buffer(), b.last
 	}
@@ -291,10 +328,10 @@ func (s *Session) ending(b batch) batch {
 	return b
 }
 
-// write stores a part. It reuses the memory of part only after a success: after an error, the Store or its HTTP client
-// may still read it.
-func (s *Session) write(ctx context.Context, number int, part []byte) (ok bool) {
-	err := s.recorder.put(ctx, s.info.ID, number, part)
+// write stores a part, and calls release when the Store has returned. It reuses the memory of part only after a
+// success: after an error, the Store or its HTTP client may still read it.
+func (s *Session) write(ctx context.Context, number int, part []byte, release func()) (ok bool) {
+	err := s.recorder.put(ctx, s.info.ID, number, part, release)
 	if err == nil {
 		s.recorder.free(part)
 		return true

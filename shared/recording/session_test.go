@@ -170,6 +170,7 @@ func TestControlCharactersDoNotGrow(t *testing.T) {
 func TestLongCommandIsShortened(t *testing.T) {
 	const limit = 16 << 10
 	fits := strings.Repeat("<", limit-6-2)
+	many := func(s string, count int) []string { return []string{strings.Repeat(s, count)} }
 	for name, tt := range map[string]struct {
 		command   []string
 		want      []string
@@ -181,6 +182,10 @@ func TestLongCommandIsShortened(t *testing.T) {
 		"ends a character":   {[]string{"sh", fits[1:] + "é"}, []string{"sh", fits[1:]}, true},
 		"one argument more":  {[]string{"sh", fits, "x", "y"}, []string{"sh", fits}, true},
 		"many empty ones":    {make([]string, limit), make([]string, limit/3), true},
+		"control characters": {many("\x01", limit), many("\x01", (limit-3)/6), true},
+		"no UTF-8":           {many("\xff", limit), many("\uFFFD", (limit-3)/6), true},
+		"quotation marks":    {many(`"`, limit), many(`"`, (limit-3)/2), true},
+		"line separators":    {[]string{"\u2028" + fits}, []string{"\u2028" + fits[:limit-3-6]}, true},
 		"a long one at last": {[]string{"sh", strings.Repeat("<", 1<<20), "x"}, []string{"sh", fits}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -299,8 +304,10 @@ func TestHungStoreFailsSession(t *testing.T) {
 		}}
 		signer, _ := storetest.NewSigner(t)
 		r := recording.New(recording.Config{Store: store, Signer: signer})
-		for range 30 {
-			s, err := r.Begin(t.Context(), newInfo())
+		for n := range 30 {
+			i := newInfo()
+			i.User = fmt.Sprint("user-", n) // one user has a part of the slots
+			s, err := r.Begin(t.Context(), i)
 			must(t, err)
 			must(t, s.Output(1, []byte("x")))
 			begun := time.Now()
@@ -541,9 +548,11 @@ func TestManySessionsShareWrites(t *testing.T) {
 		}
 		r := recording.New(recording.Config{Store: store, Signer: signer})
 		var sessions sync.WaitGroup
-		for range 12 {
+		for n := range 12 {
 			sessions.Go(func() {
-				s, err := r.Begin(t.Context(), newInfo())
+				i := newInfo()
+				i.User = fmt.Sprint("user-", n)
+				s, err := r.Begin(t.Context(), i)
 				if err != nil {
 					t.Error(err)
 					return
@@ -559,6 +568,161 @@ func TestManySessionsShareWrites(t *testing.T) {
 			t.Errorf("%d parts were written at the same time, want 20 to 32", most)
 		}
 	})
+}
+
+// loudID returns an id that slowForLoud recognizes.
+func loudID() string { return recording.NewID(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)) }
+
+// slowForLoud is a store that needs seconds for each part of a loud session but the first.
+func slowForLoud(ctx context.Context, id string, number int) error {
+	if !strings.HasPrefix(id, "2001") || number == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(3 * time.Second):
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// TestLoudCallerBlocksOnlyItself fails if a user with many loud sessions ends the sessions of others whose recording is
+// required, or keeps them from opening new ones.
+func TestLoudCallerBlocksOnlyItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &storetest.Memory{BeforePut: slowForLoud}
+		signer, keys := storetest.NewSigner(t)
+		r := recording.New(recording.Config{Store: store, Signer: signer})
+		chunk := bytes.Repeat([]byte("x"), 256<<10)
+		var loud sync.WaitGroup
+		for n := range 60 {
+			i := newInfo()
+			i.ID, i.User = loudID(), "mallory"
+			if n%2 == 0 { // is no other caller
+				i.User, i.Impersonator = fmt.Sprint("user-", n), "mallory"
+			}
+			s, err := r.Begin(t.Context(), i)
+			must(t, err)
+			loud.Go(func() {
+				for range 40 {
+					if s.Output(1, chunk) != nil {
+						break
+					}
+				}
+				_ = s.Close()
+			})
+		}
+		quiet, err := r.Begin(t.Context(), newInfo())
+		must(t, err)
+		for range 30 {
+			time.Sleep(time.Second)
+			begun := time.Now()
+			s, err := r.Begin(t.Context(), newInfo())
+			must(t, err)
+			must(t, quiet.Output(1, []byte("x")))
+			must(t, s.Close())
+			if took := time.Since(begun); took > 0 {
+				t.Errorf("a session of another user waited for %s", took)
+			}
+		}
+		must(t, quiet.Close())
+		if report, err := recording.Verify(t.Context(), store, quiet.ID(), keys); err != nil || !report.Complete() {
+			t.Errorf("the recording of another user: %+v, %v", report, err)
+		}
+		loud.Wait()
+	})
+}
+
+// TestManySessionsShareMemory fails if many loud sessions, whose store is too slow, use up the memory of the bridge.
+func TestManySessionsShareMemory(t *testing.T) { synctest.Test(t, testManySessionsShareMemory) }
+
+func testManySessionsShareMemory(t *testing.T) {
+	store := &storetest.Memory{BeforePut: func(ctx context.Context, _ string, number int) error {
+		if number > 0 {
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	}}
+	signer, _ := storetest.NewSigner(t)
+	r := recording.New(recording.Config{Store: store, Signer: signer})
+	chunk := bytes.Repeat([]byte("x"), 32<<10)
+	var (
+		accepted atomic.Int64
+		sessions sync.WaitGroup
+	)
+	const count = 100
+	for n := range count {
+		i := newInfo()
+		i.User = fmt.Sprint("user-", n%10)
+		s, err := r.Begin(t.Context(), i)
+		must(t, err)
+		sessions.Go(func() {
+			for s.Output(1, chunk) == nil {
+				accepted.Add(int64(len(chunk)))
+			}
+			_ = s.Close()
+		})
+	}
+	synctest.Wait()
+	if most := int64(64<<20 + count*len(chunk)*3); accepted.Load() > most {
+		t.Errorf("%d sessions keep %d bytes in memory, want at most %d", count, accepted.Load(), most)
+	}
+	sessions.Wait()
+	s, err := r.Begin(t.Context(), newInfo()) // the memory is free again
+	must(t, err)
+	written := 0
+	for ; s.Output(1, chunk) == nil; written += len(chunk) {
+	}
+	if written < 4<<20 {
+		t.Errorf("a later session wrote %d bytes, want four parts", written)
+	}
+	_ = s.Close()
+}
+
+// TestNewestReadsNoOlderDays fails if a list of the latest recordings reads the names of all others.
+func TestNewestReadsNoOlderDays(t *testing.T) {
+	store := &listedStore{}
+	var ids []string
+	for day := range 3 {
+		for hour := range 2 {
+			id := recording.NewID(time.Date(2026, 1, 1+day, hour, 0, 0, 0, time.UTC))
+			ids = append(ids, id)
+			must(t, store.Put(t.Context(), id, 0, []byte("x")))
+		}
+	}
+	slices.Reverse(ids)
+	for prefix, want := range map[string][]string{
+		"": ids, "202601": ids, "20260102": ids[2:4], ids[0]: ids[:1], "2025": nil,
+	} {
+		var got []string
+		for batch, err := range recording.Newest(t.Context(), store, prefix) {
+			must(t, err)
+			got = append(got, batch...)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("prefix %q has %v, want %v", prefix, got, want)
+		}
+	}
+	store.lists = nil
+	for batch := range recording.Newest(t.Context(), store, "") {
+		if !slices.Equal(batch, ids[:2]) {
+			t.Errorf("the latest day has %v, want %v", batch, ids[:2])
+		}
+		break
+	}
+	if want := []string{"20260103"}; !slices.Equal(store.lists, want) {
+		t.Errorf("the prefixes %q were listed, want %q", store.lists, want)
+	}
+}
+
+// listedStore records the prefixes of calls of List.
+type listedStore struct {
+	storetest.Memory
+	lists []string
+}
+
+func (s *listedStore) List(ctx context.Context, prefix string) ([]string, error) {
+	s.lists = append(s.lists, prefix)
+	return s.Memory.List(ctx, prefix)
 }
 
 func BenchmarkOutput(b *testing.B) {

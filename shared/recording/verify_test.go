@@ -82,6 +82,21 @@ var damages = map[string]damage{
 	"an invalid signature":    {func(d *damaged) { resign(d, 3, "%s AAAA") }, "changed 3"},
 	"a signature of no bytes": {func(d *damaged) { resign(d, 3, "%s ?") }, "changed 3"},
 	"an unknown key":          {func(d *damaged) { resign(d, 3, "x%s AAAA") }, "unsigned 3"},
+	"another time of a signature": {func(d *damaged) {
+		changeLastLine(d, 4, func(line string) string { return "[9" + line[1:] })
+	}, "changed 4, cut 5"},
+	"another spelling of a signature": {func(d *damaged) {
+		changeLastLine(d, 4, func(line string) string { return strings.Replace(line, `,"`, `, "`, 1) })
+	}, "changed 4, cut 5"},
+	"a line end in a signature": {func(d *damaged) {
+		changeLastLine(d, 4, func(line string) string { return strings.Replace(line, `=="`, `==\n"`, 1) })
+	}, "changed 4, cut 5"},
+	"unused bits of a signature": {func(d *damaged) {
+		changeLastLine(d, 4, func(line string) string { // one of A, Q, g and w, of which four bits are unused
+			at := strings.Index(line, `=="`) - 1
+			return line[:at] + string(line[at]+1) + line[at+1:]
+		})
+	}, "changed 4, cut 5"},
 	"two parts swapped": {func(d *damaged) {
 		two, three := d.get(d.id, 2), d.get(d.id, 3)
 		d.set(2, three)
@@ -112,6 +127,12 @@ func resign(d *damaged, number int, text string) {
 	_, data, _ := strings.Cut(string(d.get(d.id, number)[len(part):]), `"signature","`)
 	key, _, _ := strings.Cut(data, " ")
 	d.set(number, recording.AppendEvent(part, 0, "signature", fmt.Appendf(nil, text, key)))
+}
+
+func changeLastLine(d *damaged, number int, change func(string) string) {
+	part := d.get(d.id, number)
+	before := withoutLastLine(part)
+	d.set(number, append(bytes.Clone(before), change(string(part[len(before):]))...))
 }
 
 // TestDamageShows fails if someone who can write to the store, but has no key, can change a recording unnoticed.

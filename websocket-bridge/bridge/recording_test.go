@@ -3,6 +3,7 @@ package bridge
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/gorilla/websocket"
 	"k8s.io/streaming/pkg/httpstream"
 
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/gateway"
@@ -63,6 +65,14 @@ func (s *breakingStore) Put(ctx context.Context, id string, number int, part []b
 
 func serveRecorded(t *testing.T, rule rules, l Limits, member http.HandlerFunc) *recordedBridge {
 	t.Helper()
+	return serveRechecked(t, rule, l, 0, member)
+}
+
+// serveRechecked is serveRecorded with a pause between checks of open sessions.
+func serveRechecked(
+	t *testing.T, rule gateway.RecordingPolicies, l Limits, recheck time.Duration, member http.HandlerFunc,
+) *recordedBridge {
+	t.Helper()
 	signer, keys := storetest.NewSigner(t)
 	dir, err := dirstore.Open(dirstore.Config{Path: filepath.Join(t.TempDir(), "recordings")})
 	if err != nil {
@@ -73,7 +83,7 @@ func serveRecorded(t *testing.T, rule rules, l Limits, member http.HandlerFunc) 
 		audit: &gatewaytest.AuditLog{}, store: &breakingStore{Store: dir}, keys: keys,
 	}
 	rb.bridgeServer = serveFresh(t, l, Drain{}, cluster.Freshness{}, member, func(b *Bridge, c *gateway.Config) {
-		c.Recordings, c.Audit = rule, audit.New(audit.Config{To: rb.audit})
+		c.Recordings, c.Audit, c.Recheck = rule, audit.New(audit.Config{To: rb.audit}), recheck
 		quiet := slog.New(slog.DiscardHandler)
 		b.RecordTo(recording.New(recording.Config{Store: rb.store, Signer: signer}), quiet)
 	})
@@ -316,17 +326,20 @@ func TestSessionsWithoutARecorder(t *testing.T) {
 	}
 }
 
+// printing is a program that prints its input.
+func printing(conn *websocket.Conn) {
+	for {
+		_, m, err := conn.ReadMessage()
+		if err != nil || conn.WriteMessage(websocket.BinaryMessage, append([]byte{1}, m[1:]...)) != nil {
+			return
+		}
+	}
+}
+
 // TestRecorderFails: a session whose required recording fails must end and explain why, even if it is idle. Otherwise
 // it must go on.
 func TestRecorderFails(t *testing.T) {
-	member := talking(t, func(conn *websocket.Conn) {
-		for {
-			_, m, err := conn.ReadMessage()
-			if err != nil || conn.WriteMessage(websocket.BinaryMessage, append([]byte{1}, m[1:]...)) != nil {
-				return
-			}
-		}
-	})
+	member := talking(t, printing)
 	echo := func(conn *websocket.Conn) {
 		_ = conn.WriteMessage(websocket.BinaryMessage, []byte("\x00x"))
 		if _, m, err := conn.ReadMessage(); err != nil || string(m) != "\x01x" {
@@ -402,6 +415,135 @@ func TestRefusedSessionsAreRecorded(t *testing.T) {
 	}
 	if r := rb.onlyRecording(); r.isCut || !strings.Contains(r.events[recording.Exit], "HTTP 404") {
 		t.Errorf("recorded %s", r)
+	}
+}
+
+// TestPassthroughCallerIsRecorded: only the token identifies who opened a session that only the member authorizes. A list
+// must not show the claims of a token as a user.
+func TestPassthroughCallerIsRecorded(t *testing.T) {
+	rb := serveRecorded(t, required, Limits{}, nil)
+	rb.addMember("open", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) },
+		func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
+	claims := fmt.Sprintf(`{"iss":"https://issuer.example","sub":"system:serviceaccount:ci:deploy","jti":"%s"}`,
+		strings.Repeat("j", 1000))
+	token := "x." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".y"
+	path := strings.Replace(recordedPath, "/m/", "/open/", 1)
+	resp, _ := rb.get("", path, "Authorization: Bearer "+token)
+	if resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("%s", resp.Status)
+	}
+	r := rb.onlyRecording()
+	want := recording.Unverified{
+		TokenSHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(token))), Issuer: "https://issuer.example",
+		Subject: "system:serviceaccount:ci:deploy", TokenID: strings.Repeat("j", 256) + "…",
+	}
+	if r.Unverified != want || r.User != "" || r.Caller() != "unverified system:serviceaccount:ci:deploy" {
+		t.Errorf("header %+v, want %+v", r.Info, want)
+	}
+	// A token without claims has only its digest.
+	_, _ = rb.get("", path, "Authorization: Bearer opaque")
+	waittest.Until(t, "the second session is recorded", func() bool { return len(rb.recordings()) == 2 })
+	for _, r := range rb.recordings() {
+		if r.Subject == "" && r.Caller() != fmt.Sprintf("unverified token %x", sha256.Sum256([]byte("opaque")))[:33] {
+			t.Errorf("caller %q of %+v", r.Caller(), r.Info)
+		}
+	}
+}
+
+// TestRequestIDWithoutAuditLog: without an audit log of the gateway, the audit log of the member must still be able to
+// name the request of a recording.
+func TestRequestIDWithoutAuditLog(t *testing.T) {
+	signer, _ := storetest.NewSigner(t)
+	store, arrived := &storetest.Memory{}, make(chan string, 1)
+	hs := serveFresh(t, Limits{}, Drain{}, cluster.Freshness{}, func(w http.ResponseWriter, r *http.Request) {
+		arrived <- r.Header.Get(audit.IDHeader)
+		w.WriteHeader(http.StatusNotFound)
+	}, func(b *Bridge, c *gateway.Config) {
+		c.Recordings = required
+		b.RecordTo(recording.New(recording.Config{Store: store, Signer: signer}), slog.New(slog.DiscardHandler))
+	})
+	resp, _ := hs.get("alice", recordedPath, audit.IDHeader+": chosen")
+	ids, err := store.List(t.Context(), "")
+	if err != nil || len(ids) != 1 {
+		t.Fatalf("recordings %v, %v", ids, err)
+	}
+	r, err := recording.OpenUnverified(t.Context(), store, ids[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, member := r.Info().RequestID, <-arrived
+	if len(id) != 36 || member != id || resp.Header.Get(audit.IDHeader) != id {
+		t.Errorf("the recording has the id %q, the member %q, the response %q", id, member, resp.Header.Get(audit.IDHeader))
+	}
+}
+
+// TestImpossibleNamesStoreNothing: a client needs no credential for a session of a passthrough cluster. It must not
+// fill a directory of recordings with names that no API server accepts.
+func TestImpossibleNamesStoreNothing(t *testing.T) {
+	member := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
+	for name, tt := range map[string]struct{ namespace, pod, container, want string }{
+		"namespace": {strings.Repeat("n", 64), "p", "c", "the name of the namespace has 64 bytes; want at most 63"},
+		"pod":       {"n", strings.Repeat("p", 254), "c", "the name of the pod has 254 bytes; want at most 253"},
+		"container": {"n", "p", strings.Repeat("c", 64), "the name of the container has 64 bytes; want at most 63"},
+		"none":      {strings.Repeat("n", 63), strings.Repeat("p", 253), strings.Repeat("c", 63), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, rule := range []rules{required, bestEffort} {
+				rb := serveRecorded(t, rule, Limits{}, nil)
+				rb.addMember("open", member, func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
+				resp, _ := rb.get("", "/clusters/open/api/v1/namespaces/"+tt.namespace+"/pods/"+tt.pod+"/exec?container="+
+					tt.container, "Authorization: Bearer made-up")
+				if tt.want != "" {
+					gatewaytest.WantStatus(t, resp, http.StatusBadRequest, "bad_request", tt.want)
+				} else if resp.StatusCode != http.StatusUnauthorized {
+					t.Errorf("%s", resp.Status)
+				}
+				if n := len(rb.recordings()); n > 0 != (tt.want == "") {
+					t.Errorf("%d recordings are stored", n)
+				}
+			}
+		})
+	}
+}
+
+// laterRequired is a gateway.RecordingPolicies whose level changes from bestEffort to required.
+type laterRequired struct{ isRequired atomic.Bool }
+
+func (l *laterRequired) For(context.Context, policy.Call) (policy.Rule, error) {
+	if l.isRequired.Load() {
+		return policy.Rule(required), nil
+	}
+	return policy.Rule(bestEffort), nil
+}
+
+// TestRecordedSessionContinues: a session that is recorded already must go on when a policy begins to require that. It
+// must end when its recorder fails later, although it began without that rule.
+func TestRecordedSessionContinues(t *testing.T) {
+	rule := &laterRequired{}
+	rb := serveRechecked(t, rule, Limits{}, time.Millisecond, talking(t, printing))
+	recorded := rb.mustDial("alice", recordedPath, "v5.channel.k8s.io")
+	rb.store.isBroken.Store(true)
+	unrecorded := rb.mustDial("alice", recordedPath, "v5.channel.k8s.io")
+	rule.isRequired.Store(true)
+	_, _, err := unrecorded.ReadMessage()
+	for err == nil {
+		_, _, err = unrecorded.ReadMessage()
+	}
+	_ = unrecorded.Close()
+	// The recorder learns only from the echo that the store is broken.
+	_ = recorded.WriteMessage(websocket.BinaryMessage, []byte("\x00x"))
+	if _, m, err := recorded.ReadMessage(); err != nil || string(m) != "\x01x" {
+		t.Errorf("the recorded session: %q, %v", m, err)
+	}
+	for err = nil; err == nil; {
+		_, _, err = recorded.ReadMessage()
+	}
+	_ = recorded.Close()
+	events := rb.audit.Events(t, 4)
+	for _, e := range events[2:] {
+		if !strings.Contains(e.ResponseStatus.Message, `RecordingPolicy "all" now requires its recording`) {
+			t.Errorf("%s: ended for %+v", e.Stage, e.ResponseStatus)
+		}
 	}
 }
 

@@ -71,9 +71,13 @@ var errNoStore = errors.New("no store of recordings is configured (CLUSTERPASS_R
 // later, the Session calls end with the reason. The caller must close the Session.
 //
 // If the recording cannot begin, Begin returns a *status.Error or, for policy.BestEffort, a nil Session. If the client
-// has gone, it returns the context's error.
+// has gone, it returns the context's error. It refuses names that no API server accepts, and stores nothing then.
+// The header of a recording has them, and a client needs no credential for a session of a passthrough cluster.
 func (r *Recorder) Begin(req *http.Request, c *gateway.StreamCall, end func(*status.Error)) (*Session, error) {
 	info := infoOf(req, c)
+	if err := checkNames(&info); err != nil {
+		return nil, err
+	}
 	begun, err := r.begin(req.Context(), info)
 	switch {
 	case err == nil:
@@ -92,6 +96,25 @@ func (r *Recorder) Begin(req *http.Request, c *gateway.StreamCall, end func(*sta
 		Message: "the session was refused: a RecordingPolicy requires its recording, and the recorder cannot begin; try " +
 			"again later, or ask the gateway's administrator",
 	}
+}
+
+// The maximum lengths of names in Kubernetes.
+const (
+	maxLabel     = 63
+	maxSubdomain = 253
+)
+
+func checkNames(i *recording.Info) error {
+	for _, n := range []struct {
+		field, name string
+		limit       int
+	}{{"namespace", i.Namespace, maxLabel}, {"pod", i.Pod, maxSubdomain}, {"container", i.Container, maxLabel}} {
+		if len(n.name) > n.limit {
+			return status.New(status.BadRequest, i.Cluster,
+				"the session was refused: the name of the %s has %d bytes; want at most %d", n.field, len(n.name), n.limit)
+		}
+	}
+	return nil
 }
 
 func (r *Recorder) begin(ctx context.Context, info recording.Info) (*recording.Session, error) {
@@ -126,6 +149,12 @@ func infoOf(req *http.Request, c *gateway.StreamCall) recording.Info {
 	if info.Kind != recording.PortForward {
 		info.Command = query["command"]
 		info.TTY, info.HasInput = route.TruthyIn(query, "tty"), route.TruthyIn(query, "stdin")
+	}
+	if c.Bearer != "" {
+		t := audit.Token(identity.Unverified(c.Bearer)).Shorten()
+		info.Unverified = recording.Unverified{
+			TokenSHA256: t.Hash, Issuer: t.Issuer, Subject: t.Subject, TokenID: t.ID,
+		}
 	}
 	if c.User != nil {
 		info.User, info.Groups, info.Impersonator = c.User.Name, c.User.Groups, c.User.Impersonator

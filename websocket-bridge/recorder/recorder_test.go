@@ -62,3 +62,16 @@ func TestImpersonatorIsRecorded(t *testing.T) {
 		t.Errorf("header %+v", i)
 	}
 }
+
+// TestPassIsRecorded fails if the header of a recording does not name the pass with which a caller came.
+func TestPassIsRecorded(t *testing.T) {
+	caller := &identity.User{Name: "ann", Extra: map[string][]string{identity.ExtraPass: {"pass-1"}}}
+	c := &gateway.StreamCall{Call: &forward.Call{User: caller}, Caller: caller}
+	if i := infoOf(httptest.NewRequest("GET", "/", nil), c); i.User != "ann" || i.Pass != "pass-1" {
+		t.Errorf("header %+v", i)
+	}
+	c.Call.User = &identity.User{Name: "eve", Impersonator: "ann"} // has no pass
+	if i := infoOf(httptest.NewRequest("GET", "/", nil), c); i.User != "eve" || i.Pass != "pass-1" {
+		t.Errorf("with --as: header %+v", i)
+	}
+}

@@ -118,6 +118,7 @@ func (s *Session) fail(err error) {
 	s.failure = err
 	s.rec.Abort(err) // a complete recording would hide the rest of the session
 	if s.call.Rule.Level == policy.BestEffort {
+		s.call.RecordingFailed()
 		s.state.Store(isOff)
 		return
 	}

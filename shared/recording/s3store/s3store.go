@@ -162,15 +162,34 @@ func (s *Store) Parts(ctx context.Context, id string) ([]recording.Part, error) 
 // List implements recording.Store. It makes a call for each 1000 recordings.
 func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
 	var ids []string
-	err := s.list(ctx, s.prefix+prefix, aws.String("/"), func(page *s3.ListObjectsV2Output) {
-		for _, p := range page.CommonPrefixes {
-			id := strings.TrimSuffix(strings.TrimPrefix(aws.ToString(p.Prefix), s.prefix), "/")
-			if recording.ValidID(id) {
-				ids = append(ids, id)
-			}
+	err := s.listPrefixes(ctx, prefix, "/", func(name string) {
+		if id := strings.TrimSuffix(name, "/"); recording.ValidID(id) {
+			ids = append(ids, id)
 		}
 	})
 	return ids, err
+}
+
+var dayRE = regexp.MustCompile(`^\d{8}T$`)
+
+// Days implements recording.Store. It makes a call for each 1000 days: an id has a T after the day.
+func (s *Store) Days(ctx context.Context, prefix string) ([]string, error) {
+	var days []string
+	err := s.listPrefixes(ctx, prefix, "T", func(name string) {
+		if dayRE.MatchString(name) {
+			days = append(days, strings.TrimSuffix(name, "T"))
+		}
+	})
+	return days, err
+}
+
+// listPrefixes calls add with the start of each name, up to and including the delimiter.
+func (s *Store) listPrefixes(ctx context.Context, prefix, delimiter string, add func(name string)) error {
+	return s.list(ctx, s.prefix+prefix, &delimiter, func(page *s3.ListObjectsV2Output) {
+		for _, p := range page.CommonPrefixes {
+			add(strings.TrimPrefix(aws.ToString(p.Prefix), s.prefix))
+		}
+	})
 }
 
 func (s *Store) list(ctx context.Context, prefix string, delimiter *string, add func(*s3.ListObjectsV2Output)) error {

@@ -117,3 +117,9 @@ func (m *Memory) List(ctx context.Context, prefix string) ([]string, error) {
 	slices.Sort(ids)
 	return ids, nil
 }
+
+// Days implements recording.Store.
+func (m *Memory) Days(ctx context.Context, prefix string) ([]string, error) {
+	ids, err := m.List(ctx, prefix)
+	return recording.DaysOf(ids), err
+}

@@ -109,6 +109,13 @@ func testList(t *testing.T, s recording.Store) {
 			t.Errorf("prefix %q lists %v, %v; want %v", prefix, got, err, want)
 		}
 	}
+	for prefix, want := range map[string][]string{
+		"": {"20251231", "20260102", "20260103"}, "202601": {"20260102", "20260103"}, "2024": nil,
+	} {
+		if got, err := s.Days(t.Context(), prefix); err != nil || !slices.Equal(got, want) {
+			t.Errorf("prefix %q has the days %v, %v; want %v", prefix, got, err, want)
+		}
+	}
 }
 
 func testRefusals(t *testing.T, s recording.Store) {

@@ -200,13 +200,13 @@ func checkPrivateStreams(t *testing.T, dialect e2e.Dialect, ns string, d, g e2e.
 	bin := e2e.Clusters.BuiltKubectl()
 	in := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
 	for _, args := range [][]string{
-		in("exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; exit 7"), in("logs", "-f", "finite-a"),
+		in("exec", "shell", "--", "sh", "-c", "echo "+dialect.Name+"; echo err >&2; exit 7"), in("logs", "-f", "finite-a"),
 		in("exec", "nosuchpod", "--", "true"),
 	} {
 		e2e.CheckSameResult(t, bin, d, g, "", args...)
 	}
-	e2e.WaitForRecording(t, ns, "exec through a tunnel", func(r e2e.Recording) bool {
-		return r.Events[recording.Output] == "out\n" && r.Events[recording.Stderr] == "err\n"
+	e2e.WaitForRecording(t, ns, "exec through a tunnel", func(r e2e.Recording) bool { // all dialects share ns
+		return r.Events[recording.Output] == dialect.Name+"\n" && r.Events[recording.Stderr] == "err\n"
 	})
 	label := fmt.Sprint("at-", time.Now().UnixNano())
 	watch := g.Start(t, bin, in("get", "pods", "-w", "-L", "moved")...)

@@ -25,6 +25,8 @@ const labels: Record<string, string> = {
   cluster: 'Cluster', namespace: 'Namespace', pod: 'Pod', container: 'Container', kind: 'Kind', command: 'Command',
   commandSHA256: 'SHA-256 of the command', tty: 'Terminal', hasInput: 'Input', recordsInput: 'Input is recorded',
   start: 'Start',
+  unverifiedTokenSHA256: 'SHA-256 of the token', unverifiedIssuer: 'Issuer (not verified)',
+  unverifiedSubject: 'Subject (not verified)', unverifiedTokenID: 'Token (not verified)',
 };
 
 // readCast reads the header of a file. It throws if the file is no recording.
