@@ -275,8 +275,8 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 }
 
-// With AuditLogGroup own, each program writes audit events, into streams of its own name and no other group. Nothing may
-// read or delete them.
+// With AuditLogGroup own, each program may write audit events in streams of its own name, and in no other group.
+// Nothing may read or delete them.
 func TestWhoWritesAuditEvents(t *testing.T) {
 	all := load(t)
 	const group = logGroupPrefix + "Group}:log-stream:"

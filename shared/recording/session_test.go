@@ -650,11 +650,15 @@ func testManySessionsShareMemory(t *testing.T) {
 		sessions sync.WaitGroup
 	)
 	const count = 100
-	for n := range count {
+	open := make([]*recording.Session, count)
+	for n := range open {
 		i := newInfo()
 		i.User = fmt.Sprint("user-", n%10)
-		s, err := r.Begin(t.Context(), i)
+		var err error
+		open[n], err = r.Begin(t.Context(), i) // before any part waits for a slot
 		must(t, err)
+	}
+	for _, s := range open {
 		sessions.Go(func() {
 			for s.Output(1, chunk) == nil {
 				accepted.Add(int64(len(chunk)))

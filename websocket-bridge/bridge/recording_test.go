@@ -418,8 +418,8 @@ func TestRefusedSessionsAreRecorded(t *testing.T) {
 	}
 }
 
-// TestPassthroughCallerIsRecorded: only the token identifies who opened a session that only the member authorizes. A list
-// must not show the claims of a token as a user.
+// TestPassthroughCallerIsRecorded: only the token identifies who opened a session that only the member authorizes. A
+// list must not show the claims of a token as a user.
 func TestPassthroughCallerIsRecorded(t *testing.T) {
 	rb := serveRecorded(t, required, Limits{}, nil)
 	rb.addMember("open", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) },

@@ -70,7 +70,7 @@ func TestPassIsRecorded(t *testing.T) {
 	if i := infoOf(httptest.NewRequest("GET", "/", nil), c); i.User != "ann" || i.Pass != "pass-1" {
 		t.Errorf("header %+v", i)
 	}
-	c.Call.User = &identity.User{Name: "eve", Impersonator: "ann"} // has no pass
+	c.User = &identity.User{Name: "eve", Impersonator: "ann"} // has no pass
 	if i := infoOf(httptest.NewRequest("GET", "/", nil), c); i.User != "eve" || i.Pass != "pass-1" {
 		t.Errorf("with --as: header %+v", i)
 	}

@@ -4,7 +4,8 @@
 //   - Each generated template publishes a version of each function, because its Description has the time.
 //   - CloudFormation refuses a generated template with any parameter other than those that it was generated for. An
 //     update with a changed parameter and the same template would publish no version, and serve earlier settings.
-//   - The load balancer and the API invoke aliases only. The function rotate, which Secrets Manager invokes by its ARN, has none.
+//   - The load balancer and the API invoke aliases only. The function rotate has none, because Secrets Manager invokes
+//     it by its ARN.
 //
 // docs/decisions/0017 gives the reasons. Template is the entry point.
 package canary
