@@ -594,16 +594,20 @@ func TestLoudCallerBlocksOnlyItself(t *testing.T) {
 		r := recording.New(recording.Config{Store: store, Signer: signer})
 		chunk := bytes.Repeat([]byte("x"), 256<<10)
 		var loud sync.WaitGroup
-		for n := range 60 {
+		sessions := make([]*recording.Session, 40)
+		for n := range sessions {
 			i := newInfo()
 			i.ID, i.User = loudID(), "mallory"
 			if n%2 == 0 { // is no other caller
 				i.User, i.Impersonator = fmt.Sprint("user-", n), "mallory"
 			}
-			s, err := r.Begin(t.Context(), i)
+			var err error
+			sessions[n], err = r.Begin(t.Context(), i) // before any part waits for a slot
 			must(t, err)
+		}
+		for _, s := range sessions {
 			loud.Go(func() {
-				for range 40 {
+				for range 20 {
 					if s.Output(1, chunk) != nil {
 						break
 					}
