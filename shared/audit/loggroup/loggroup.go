@@ -1,6 +1,7 @@
 // Package loggroup delivers audit events to a log group of Amazon CloudWatch Logs, which acknowledges them.
 //
-//   - Each Sink has a log stream of its own, which it creates before its first event.
+//   - All Sinks with one StreamPrefix share a log stream for each hour. The first one creates it. AWS limits how many
+//     streams are created a second, but not how many programs write into one.
 //   - An event has the time of its stage, also if it is delivered later.
 //   - Events that CloudWatch rejects among others are reported by their indexes.
 package loggroup
@@ -13,13 +14,11 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
-	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterpass/clusterpass/shared/audit"
@@ -30,7 +29,8 @@ import (
 // https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
 const (
 	maxBatch      = 10_000
-	maxBatchBytes = 1 << 20 // and so of an event; older documentation limits an event to 256 KiB
+	maxBatchBytes = 1 << 20                 // and so of an event
+	maxOldEvent   = 256<<10 - eventOverhead // older documentation limits an event to it
 	eventOverhead = 26
 	maxSpan       = 24 * time.Hour
 )
@@ -41,7 +41,7 @@ type Config struct {
 	AWS aws.Config
 	// Group is the name of a log group that exists.
 	Group string
-	// StreamPrefix is the first part of the name of the log stream, before the date and a random part.
+	// StreamPrefix is the first part of the names of the log streams, before the date and the hour in UTC.
 	StreamPrefix string
 }
 
@@ -58,19 +58,13 @@ func ValidPrefix(prefix string) bool { return prefixRE.MatchString(prefix) }
 
 // Sink is an audit.Sink. It is safe for concurrent use. There is nothing to close.
 type Sink struct {
-	client        *cloudwatchlogs.Client
-	group, stream string
-
-	mu      sync.Mutex
-	created bool
+	client *cloudwatchlogs.Client
+	cfg    Config
 }
 
 // New returns a Sink. It does not connect.
 func New(cfg Config) *Sink {
-	return &Sink{
-		client: cloudwatchlogs.NewFromConfig(awsclient.Configure(cfg.AWS)), group: cfg.Group,
-		stream: cfg.StreamPrefix + time.Now().UTC().Format("/2006/01/02/") + uuid.NewString(),
-	}
+	return &Sink{client: cloudwatchlogs.NewFromConfig(awsclient.Configure(cfg.AWS)), cfg: cfg}
 }
 
 var _ audit.Sink = (*Sink)(nil)
@@ -85,7 +79,7 @@ func (s *Sink) Deliver(ctx context.Context, events [][]byte) (accepted int, err 
 		}
 		info, err := s.put(ctx, batch)
 		if err != nil {
-			return accepted, fmt.Errorf("deliver %d audit events to the log group %s: %w", len(batch), s.group, err)
+			return accepted, fmt.Errorf("deliver %d audit events to the log group %s: %w", len(batch), s.cfg.Group, err)
 		}
 		if rejected := rejection(batch, info, accepted); rejected != nil {
 			return accepted + len(batch), rejected
@@ -136,44 +130,43 @@ func timeOf(line []byte) time.Time {
 	return e.StageTimestamp.Time
 }
 
-// put delivers a batch. If the log stream was deleted, put creates it again.
+// put delivers a batch. It creates the log stream if there is none.
 func (s *Sink) put(ctx context.Context, batch []event) (*types.RejectedLogEventsInfo, error) {
-	in := &cloudwatchlogs.PutLogEventsInput{LogGroupName: &s.group, LogStreamName: &s.stream}
+	stream := s.cfg.StreamPrefix + time.Now().UTC().Format("/2006/01/02/15")
+	in := &cloudwatchlogs.PutLogEventsInput{LogGroupName: &s.cfg.Group, LogStreamName: &stream}
 	for _, e := range batch {
 		in.LogEvents = append(in.LogEvents, types.InputLogEvent{
 			Message: aws.String(string(e.text)), Timestamp: aws.Int64(e.at.UnixMilli()),
 		})
 	}
 	for isRetry := false; ; isRetry = true {
-		if err := s.createStream(ctx, isRetry); err != nil {
-			return nil, err
-		}
 		out, err := s.client.PutLogEvents(ctx, in)
 		switch code := awsclient.Code(err); {
 		case err == nil:
 			return out.RejectedLogEventsInfo, nil
 		case code == "ResourceNotFoundException" && !isRetry:
-		case code == "InvalidParameterException":
+			if err := s.createStream(ctx, stream); err != nil {
+				return nil, err
+			}
+		case code == "InvalidParameterException" && mayBeInvalid(batch):
 			return nil, fmt.Errorf("%w: %w", audit.ErrRejected, awsclient.Discreet(err))
 		default:
-			return nil, err
+			return nil, awsclient.Discreet(err)
 		}
 	}
 }
 
-func (s *Sink) createStream(ctx context.Context, again bool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.created && !again {
-		return nil
-	}
+// mayBeInvalid reports whether CloudWatch may reject the batch because of an event, rather than of the configuration.
+// Deliver gets the events of a rejected batch again, one by one.
+func mayBeInvalid(batch []event) bool { return len(batch) > 1 || len(batch[0].text) > maxOldEvent }
+
+func (s *Sink) createStream(ctx context.Context, stream string) error {
 	_, err := s.client.CreateLogStream(ctx, &cloudwatchlogs.CreateLogStreamInput{
-		LogGroupName: &s.group, LogStreamName: &s.stream,
+		LogGroupName: &s.cfg.Group, LogStreamName: &stream,
 	})
 	if err != nil && awsclient.Code(err) != "ResourceAlreadyExistsException" {
-		return fmt.Errorf("create the log stream %s: %w", s.stream, err)
+		return fmt.Errorf("create the log stream %s: %w", stream, err)
 	}
-	s.created = true
 	return nil
 }
 

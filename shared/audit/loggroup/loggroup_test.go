@@ -85,8 +85,9 @@ func record(l *audit.Log) error {
 	return nil
 }
 
-// Every event must be in the log group once it is acknowledged, with the time at which it occurred.
-func TestEventsArriveInOwnStream(t *testing.T) {
+// Every event must be in the log group once it is acknowledged, with the time at which it occurred. Processes must share
+// a stream: AWS limits how many are created a second, and many environments of a function may start at once.
+func TestEventsArriveInOneStream(t *testing.T) {
 	s := newService(t)
 	for range 2 { // processes
 		l := audit.New(audit.Config{Sinks: []audit.Sink{s.sink()}, Queue: 1000, Log: quiet})
@@ -99,22 +100,25 @@ func TestEventsArriveInOwnStream(t *testing.T) {
 			t.Fatalf("%v, %+v", err, l.Stats())
 		}
 	}
-	streams := map[string]int{}
+	streams, events := map[string]int{}, 0
 	for _, got := range s.events() {
 		streams[*got.LogStreamName]++
+		events++
 		var e auditv1.Event
 		if err := json.Unmarshal([]byte(*got.Message), &e); err != nil || e.User.Username != "ann" ||
 			e.StageTimestamp.UnixMilli() != *got.Timestamp || strings.HasSuffix(*got.Message, "\n") {
 			t.Fatalf("%v: %s at %d", err, *got.Message, *got.Timestamp)
 		}
 	}
-	for name, n := range streams {
-		if !regexp.MustCompile(`^proxy/\d{4}/\d{2}/\d{2}/[-0-9a-f]{36}$`).MatchString(name) || n != 1000 {
-			t.Errorf("%d events are in the stream %s", n, name)
+	for name := range streams {
+		if !regexp.MustCompile(`^proxy/\d{4}/\d{2}/\d{2}/\d{2}$`).MatchString(name) {
+			t.Errorf("a stream is called %s", name)
 		}
 	}
-	if calls := s.Calls("PutLogEvents"); len(streams) != 2 || calls > 1000 || s.Calls("CreateLogStream") != 2 {
-		t.Errorf("the events are in %v after %d calls", streams, calls)
+	// An hour may end during the test.
+	if calls := s.Calls("PutLogEvents"); events != 2000 || len(streams) > 2 || calls > 1000 ||
+		s.Calls("CreateLogStream") != len(streams) {
+		t.Errorf("%d events are in %v after %d calls", events, streams, calls)
 	}
 }
 
@@ -182,10 +186,12 @@ func TestMissingStreamAndGroup(t *testing.T) {
 	if err := deliver(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.client.DeleteLogStream(t.Context(), &cloudwatchlogs.DeleteLogStreamInput{
-		LogGroupName: &s.group, LogStreamName: &sink.stream,
-	}); err != nil {
-		t.Fatal(err)
+	for _, e := range s.events() {
+		if _, err := s.client.DeleteLogStream(t.Context(), &cloudwatchlogs.DeleteLogStreamInput{
+			LogGroupName: &s.group, LogStreamName: e.LogStreamName,
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := deliver(t.Context()); err != nil || len(s.events()) != 1 {
 		t.Errorf("after the deletion of the stream: %v, %d events", err, len(s.events()))
@@ -302,9 +308,11 @@ func TestLargeEventIsRejected(t *testing.T) {
 	a.answer = func([]types.InputLogEvent) (int, string) {
 		return http.StatusBadRequest, `{"__type":"InvalidParameterException","message":"Log event too large"}`
 	}
-	n, err = a.sink(t).Deliver(t.Context(), [][]byte{[]byte("{}")})
-	if n != 0 || !errors.Is(err, audit.ErrRejected) {
-		t.Errorf("%d are accepted: %v", n, err)
+	for text, isRejected := range map[string]bool{strings.Repeat("x", 256<<10): true, "{}": false} {
+		n, err = a.sink(t).Deliver(t.Context(), [][]byte{[]byte(text)})
+		if n != 0 || err == nil || errors.Is(err, audit.ErrRejected) != isRejected {
+			t.Errorf("of %d bytes, %d are accepted: %v", len(text), n, err)
+		}
 	}
 }
 
@@ -357,7 +365,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q is valid: %t", name, !want)
 		}
 	}
-	if got := New(Config{StreamPrefix: strings.Repeat("p", 256)}).stream; len(got) > 512 {
-		t.Errorf("the stream is %s", got)
+	if ValidPrefix(strings.Repeat("p", 257)) {
+		t.Error("the name of a stream, which has at most 512 characters, could be longer")
 	}
 }
