@@ -316,6 +316,9 @@ func TestDeployWithCanary(t *testing.T) {
 					t.Errorf("calls\n%swant %s", calls, call)
 				}
 			}
+			if strings.Contains(calls, "--max-wait-duration 180") != (tt.canary != "" && len(tt.wantCalls) > 0) {
+				t.Errorf("SAM's limit of time: calls\n%s", calls)
+			}
 			if generator := "--preset " + tt.canary + " --provisioned " + max(tt.provisioned, "0"); strings.Contains(calls,
 				generator) != (tt.canary != "" && tt.provisioned != "two") {
 				t.Errorf("calls\n%swant %s", calls, generator)

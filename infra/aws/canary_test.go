@@ -94,7 +94,9 @@ func TestCanaryShiftsAndReturns(t *testing.T) {
 		for _, alarm := range watched {
 			names = append(names, render(get(alarm, "Name"))...)
 		}
-		want := []string{"${Prefix}-function-errors", "${Prefix}-error-rate", "${Prefix}-api-error-rate"}
+		want := []string{
+			"${Prefix}-function-errors", "${Prefix}-audit", "${Prefix}-error-rate", "${Prefix}-api-error-rate",
+		}
 		if !slices.Equal(names, want) {
 			t.Errorf("%s returns by the alarms %q, want %q", name, names, want)
 		}

@@ -48,7 +48,10 @@ AutoPublishAliasAllProperties: true
 DeploymentPreference:
   Type: %s
   Role: !GetAtt Canary.Outputs.Role
-  Alarms: [!Sub "${Prefix}-function-errors", !If [Alb, !Sub "${Prefix}-error-rate", !Sub "${Prefix}-api-error-rate"]]
+  Alarms:
+    - !Sub "${Prefix}-function-errors"
+    - !Sub "${Prefix}-audit"
+    - !If [Alb, !Sub "${Prefix}-error-rate", !Sub "${Prefix}-api-error-rate"]
 `
 	controlProperties = `
 ProvisionedConcurrencyConfig: {ProvisionedConcurrentExecutions: %d}
@@ -231,7 +234,11 @@ func (e *editor) pin(values map[string]string) {
 	for i := 0; i < len(parameters.Content); i += 2 {
 		name := parameters.Content[i].Value
 		asserts := []m{{"Fn::Equals": []any{m{"Ref": name}, values[name]}}}
-		if kind := value(parameters.Content[i+1], "Type"); kind != nil && kind.Value == "CommaDelimitedList" {
+		switch kind := value(parameters.Content[i+1], "Type"); {
+		case kind == nil || kind.Value != "CommaDelimitedList":
+		case values[name] == "": // whose list is empty, or has one empty member
+			asserts = []m{{"Fn::EachMemberEquals": []any{m{"Ref": name}, ""}}}
+		default:
 			list := strings.Split(values[name], ",")
 			for i := range list {
 				list[i] = strings.TrimSpace(list[i]) // as CloudFormation does
