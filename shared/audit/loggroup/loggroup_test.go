@@ -85,8 +85,8 @@ func record(l *audit.Log) error {
 	return nil
 }
 
-// Every event must be in the log group once it is acknowledged, with the time at which it occurred. Processes must share
-// a stream: AWS limits how many are created a second, and many environments of a function may start at once.
+// Every event must be in the log group once it is acknowledged, with the time at which it occurred. Processes must
+// share a stream: AWS limits how many are created a second, and many environments of a function may start at once.
 func TestEventsArriveInOneStream(t *testing.T) {
 	s := newService(t)
 	for range 2 { // processes
