@@ -11,13 +11,13 @@ import (
 
 // sizes are those of all programs in bytes, stripped, for Linux on amd64. make build-local builds those below dist.
 var sizes = map[string]int64{
-	"dist/local/functions/control/bootstrap": 71.2e6,
+	"dist/local/functions/control/bootstrap": 75.0e6,
 	"dist/local/functions/fleet/bootstrap":   16.4e6,
 	"dist/local/functions/proxy/bootstrap":   13.9e6,
 	"dist/local/functions/rotate/bootstrap":  12.3e6,
 	"dist/local/clusterpass":                 67.8e6,
-	"dist/local/clusterpass-local":           80.2e6,
-	"./websocket-bridge":                     79.5e6,
+	"dist/local/clusterpass-local":           84.0e6,
+	"./websocket-bridge":                     83.4e6,
 	"./websocket-bridge/agent":               28.7e6,
 }
 
