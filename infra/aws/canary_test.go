@@ -309,7 +309,8 @@ func TestStackWithAliases(t *testing.T) {
 	t.Setenv("TEMPLATE", generate(t, source(t), o))
 	a.deploy(image, "DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+ca,
 		"MutualTLS=passthrough")
-	for name := range map[string]bool{"proxy": true, "fleet": true, "control": true} {
+	for _, id := range shifted {
+		name := strings.ToLower(id)
 		fn := "clusterpass-" + name
 		var alias struct{ AliasArn, FunctionVersion string }
 		a.json(&alias, "lambda", "GET", "/2015-03-31/functions/"+fn+"/aliases/live", "", "")
