@@ -193,7 +193,7 @@ func dialExec(ctx context.Context, e *streamEndpoint, query url.Values) (*websoc
 	if e.link > 0 {
 		d.NetDialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-			return &slowConn{conn, rate.NewLimiter(rate.Limit(e.link), slowRead)}, err
+			return &slowConn{conn, rate.NewLimiter(rate.Limit(e.link), receiveBuffer)}, err
 		}
 	}
 	conn, resp, err := d.DialContext(ctx, strings.Replace(e.cfg.Host, "https://", "wss://", 1)+
@@ -212,10 +212,12 @@ type slowConn struct {
 	limiter *rate.Limiter
 }
 
-const slowRead = 64 << 10
+// receiveBuffer is how many bytes a link delivers in advance while the client does not read: the receive buffer of a
+// socket. Without it, each delay of the scheduler would lower the rate of the link.
+const receiveBuffer = 1 << 20
 
 func (c *slowConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p[:min(len(p), slowRead)])
+	n, err := c.Conn.Read(p[:min(len(p), receiveBuffer)])
 	if waitErr := c.limiter.WaitN(context.Background(), n); err == nil {
 		err = waitErr
 	}
