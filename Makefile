@@ -142,7 +142,7 @@ needs-test-conformance needs-test-kubernetes needs-soak needs-fuzz:
 	@:
 
 test-clients: needs-test-clients build-local moto clusters ## Slow suite: kubectl, helm, k9s, stern and other clients (the first run builds them: 6 minutes)
-	@$(STEP) "build the client programs" $(NEEDS_GO) go run ./test/clients/cmd/programs
+	@$(STEP) "build the client programs" $(NEEDS_GO) $(AS_BUILT) go run ./test/clients/cmd/programs
 	@cd test/clients/javascript && ../../../$(STEP) "install the JavaScript client" "npm and its registry" npm ci --silent --no-audit --no-fund
 	@$(STEP) "run the client programs" "Node 20.10 or later with npm, and what make test needs" \
 	  $(GOTEST) -count=1 -timeout 25m ./test/clients
@@ -176,7 +176,7 @@ test-kubernetes: clusters ## Slow suite: the Helm charts, installed into a real 
 	@$(STEP) "run the charts, and measure restarts" "what make test needs" $(GOTEST) -v -count=1 -timeout 25m ./test/kubernetes
 
 test-conformance: build-local ## Slow suite: Kubernetes' conformance specs, directly, through the gateway and a fleet of one
-	@$(STEP) "build the conformance program" $(NEEDS_GO) go build -o dist/local/conformance ./test/conformance
+	@$(STEP) "build the conformance program" $(NEEDS_GO) $(AS_BUILT) go build -o dist/local/conformance ./test/conformance
 	@dist/local/conformance $(ARGS)
 
 soak: build-local moto clusters ## Slow suite: compare the fleet with real clusters for SOAK=2h, through writes, cuts and restarts
@@ -184,7 +184,7 @@ soak: build-local moto clusters ## Slow suite: compare the fleet with real clust
 	  $(GOTEST) -count=1 -v -timeout 0 -run '^(TestFleetInformers|TestFleetAnswersAsItsClusters)$$' ./test/e2e/fleet ./test/fleetcheck
 
 test-scale: build-local ## Slow suite: lists and a watch of a fleet of 100 clusters, checked and not measured (2 minutes)
-	@$(STEP) "build the benchmarks" $(NEEDS_GO) go build -o dist/local/ ./test/bench
+	@$(STEP) "build the benchmarks" $(NEEDS_GO) $(AS_BUILT) go build -o dist/local/ ./test/bench
 	@$(STEP) "check a fleet of 100 clusters" $(NEEDS_GO) dist/local/bench --check-scale
 
 diagram: ## Draw docs/explanation/architecture.svg (needs Graphviz)
@@ -196,7 +196,7 @@ fuzz: ## Slow suite: fuzz every parser and codec for FUZZTIME=20s each
 test-all: check test test-clients test-browser test-kubernetes test-conformance test-release test-scale soak fuzz ## Run everything, before a release
 
 clusters: ## Build Kubernetes for the test clusters, unless it is built (6 minutes on two cores)
-	@$(STEP) "build the programs of the test clusters" $(NEEDS_GO) go run ./test/cluster/cmd/clusters build
+	@$(STEP) "build the programs of the test clusters" $(NEEDS_GO) $(AS_BUILT) go run ./test/cluster/cmd/clusters build
 
 moto: ## Install the Python packages that the tests need into .venv, unless Python has them
 	@$${CLUSTERPASS_PYTHON:-python3} -c 'import moto.server, cfnlint, samtranslator, awscli, websockets' 2>/dev/null || \
@@ -204,7 +204,7 @@ moto: ## Install the Python packages that the tests need into .venv, unless Pyth
 	$(STEP) "install Python packages" "Python 3 with venv and pip and a package index, or CLUSTERPASS_PYTHON=PATH of a Python that has the packages of test/moto/requirements.txt" test/moto/install
 
 bench: build-local moto ## Measure the gateway compared with direct requests, and cold starts
-	@$(STEP) "build the benchmarks" $(NEEDS_GO) go build -o dist/local/ ./test/bench
+	@$(STEP) "build the benchmarks" $(NEEDS_GO) $(AS_BUILT) go build -o dist/local/ ./test/bench
 	@$(STEP) "measure the gateway and direct requests" $(NEEDS_GO) dist/local/bench --write docs/benchmarks.md
 	@$(STEP) "measure access decisions" $(NEEDS_GO) go test -run '^$$' -bench Allowed ./shared/access
 
