@@ -221,6 +221,50 @@ func TestDeletedBetweenTheCallsOfAWrite(t *testing.T) {
 	}
 }
 
+// A write whose call to AWS fails must return that failure. The caller must not believe that another writer was first, or
+// that the secret was deleted.
+func TestFailedMoveIsReported(t *testing.T) {
+	create := func(t *testing.T, s *Store, _ string) error {
+		_, err := s.Create(t.Context(), "a", value("new"), nil)
+		return err
+	}
+	replace := func(t *testing.T, s *Store, old string) error {
+		_, err := s.Replace(t.Context(), "a", old, value("new"))
+		return err
+	}
+	const move, describe = "UpdateSecretVersionStage", "DescribeSecret"
+	for name, tt := range map[string]struct {
+		isDeleted bool
+		write     func(t *testing.T, s *Store, old string) error
+		throttled []string
+	}{
+		"replace":                         {write: replace, throttled: []string{move}},
+		"create after a deletion":         {isDeleted: true, write: create, throttled: []string{move}},
+		"replace with an unknown outcome": {write: replace, throttled: []string{move, describe}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, url := newManager(t)
+			s := openAt(t, url)
+			old, err := s.Create(t.Context(), "a", value("old"), nil)
+			must(t, err)
+			if tt.isDeleted {
+				must(t, s.Delete(t.Context(), "a"))
+			}
+			m.throttled = tt.throttled
+			err = tt.write(t, s, old)
+			if !errors.Is(err, secrets.ErrUnavailable) || errors.Is(err, secrets.ErrNotFound) ||
+				errors.Is(err, secrets.ErrConflict) {
+				t.Errorf("%v, want ErrUnavailable alone", err)
+			}
+			m.throttled = nil
+			sec, err := s.Get(t.Context(), "a")
+			if err == nil && string(sec.Value.Reveal()) == "new" {
+				t.Error("the failed write is visible")
+			}
+		})
+	}
+}
+
 // A Create must start again if its restored secret is deleted meanwhile.
 func TestDeletedBetweenTheCallsOfACreator(t *testing.T) {
 	for _, at := range []string{"PutSecretValue", "UpdateSecretVersionStage"} {

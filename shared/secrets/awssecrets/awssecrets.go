@@ -161,13 +161,13 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 		switch {
 		case err == nil:
 			err = s.swap(ctx, name, current.Version, version, secrets.NewValue([]byte("deleted")))
-		case errors.Is(err, errTombstone):
+		case errors.Is(err, errDeleted):
 			version = current.Version // of another Delete, which may have died before it scheduled the deletion
 		}
 		if errors.Is(err, secrets.ErrConflict) && attempt < maxRaces {
 			continue // it was just replaced; delete the newer value, too
 		}
-		if err == nil || errors.Is(err, errTombstone) {
+		if err == nil || errors.Is(err, errDeleted) {
 			// Return an error of schedule first, because the caller does not try again after ErrNotFound.
 			err = cmp.Or(s.schedule(ctx, name, version), err)
 		}

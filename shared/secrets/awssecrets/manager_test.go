@@ -17,8 +17,9 @@ import (
 
 // manager is a fake Secrets Manager for the documented behaviour that moto lacks. Its errors quote the request.
 type manager struct {
-	t      *testing.T
-	before func(op string) // called before each operation, without the lock
+	t         *testing.T
+	before    func(op string) // called before each operation, without the lock
+	throttled []string        // refused operations
 
 	mu      sync.Mutex
 	secrets map[string]*managed
@@ -100,6 +101,9 @@ func (m *manager) do(op string, in request) (any, *refusal) {
 		return nil, &refusal{
 			"ValidationException", "1 validation error detected: Value '" + deref(in.SecretString) + "' is too long",
 		}
+	}
+	if slices.Contains(m.throttled, op) {
+		return nil, &refusal{"ThrottlingException", "Rate exceeded"}
 	}
 	switch op {
 	case "ListSecrets":

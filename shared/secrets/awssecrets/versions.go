@@ -17,27 +17,32 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// All writers share the candidate stage, so that Secrets Manager may remove a version that did not become current.
+// Stages of versions. At most one version of a secret has a given stage.
 const (
-	current   = "AWSCURRENT"
-	previous  = "AWSPREVIOUS"
+	current  = "AWSCURRENT"
+	previous = "AWSPREVIOUS" // the version that was current before; Secrets Manager moves this stage itself
+	// candidate is the stage of a version that has just been created. The next writer moves it to its own version. A
+	// version that never became current then has no stage, so that Secrets Manager may remove it.
 	candidate = "CLUSTERPASS_CANDIDATE"
 )
 
-// tombstone starts the ID of the version of a deleted secret. A concurrent Delete would move a stage that marks it.
+// tombstone is the prefix of the ID of a version that marks its secret as deleted.
 const tombstone = "CLUSTERPASS_DELETED-"
 
-// invalidRequest means that a deletion is scheduled; for RestoreSecret, that it is not.
+// Error codes of Secrets Manager.
 const (
-	notFound       = "ResourceNotFoundException"
+	notFound = "ResourceNotFoundException"
+	// invalidRequest means that the secret is scheduled for deletion. Only RestoreSecret returns it for a secret that is
+	// not scheduled for deletion.
 	invalidRequest = "InvalidRequestException"
 )
 
+// maxRaces limits how often Create and Delete start again because of other writers.
 const maxRaces = 8
 
-var errTombstone = fmt.Errorf("%w: it was deleted", secrets.ErrNotFound)
+var errDeleted = fmt.Errorf("%w: it was deleted", secrets.ErrNotFound)
 
-// get returns the current version. For a tombstone it returns that version and errTombstone.
+// get returns the current version. If that version is a tombstone, get returns it together with errDeleted.
 func (s *Store) get(ctx context.Context, name string) (*secrets.Secret, error) {
 	out, err := s.client.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{
 		SecretId: s.id(name), VersionStage: aws.String(current),
@@ -49,7 +54,7 @@ func (s *Store) get(ctx context.Context, name string) (*secrets.Secret, error) {
 		Meta: secrets.Meta{Name: name, Version: aws.ToString(out.VersionId), Updated: aws.ToTime(out.CreatedDate)},
 	}
 	if isTombstone(sec.Version) {
-		return sec, errTombstone
+		return sec, errDeleted
 	}
 	if out.SecretString != nil {
 		sec.Value = secrets.NewValue([]byte(*out.SecretString))
@@ -76,8 +81,9 @@ func newVersion(prefix string) (string, error) {
 
 func isTombstone(version string) bool { return strings.HasPrefix(version, tombstone) }
 
-// swap makes a new version current in place of old; "" means none. It returns ErrConflict if another version is
-// current, and ErrNotFound if the secret was deleted meanwhile.
+// swap makes a new version current in place of the version old. If old is "", no version may be current. swap returns
+// ErrConflict if another version than old is current, and ErrNotFound if the secret was deleted meanwhile. If two other
+// writes follow before a lost response is noticed, swap returns ErrConflict although it succeeded.
 func (s *Store) swap(ctx context.Context, name, old, version string, v secrets.Value) error {
 	put := &secretsmanager.PutSecretValueInput{
 		SecretId: s.id(name), ClientRequestToken: &version, VersionStages: []string{candidate},
@@ -92,31 +98,30 @@ func (s *Store) swap(ctx context.Context, name, old, version string, v secrets.V
 	if old != "" {
 		move.RemoveFromVersionId = &old
 	}
-	_, moveErr := s.client.UpdateSecretVersionStage(ctx, move)
-	if moveErr == nil {
-		return nil
-	}
-	if awsclient.FaultOf(moveErr) == awsclient.Forbidden {
-		return moveErr
-	}
-	// Either another writer was first, or the response was lost. If version is or was current, this write has succeeded.
-	now, err := s.get(ctx, name)
-	switch {
-	case now != nil && now.Version == version:
-		return nil
-	case now != nil && now.Version != old && s.wasCurrent(ctx, name, version):
-		return nil
-	case err != nil:
+	_, err := s.client.UpdateSecretVersionStage(ctx, move)
+	if err == nil || awsclient.FaultOf(err) == awsclient.Forbidden {
 		return err
-	case now.Version != old:
-		return fmt.Errorf("%w: want version %q, is %q", secrets.ErrConflict, old, now.Version)
 	}
-	return moveErr
+	return s.resultOfMove(ctx, name, old, version, err)
 }
 
-func (s *Store) wasCurrent(ctx context.Context, name, version string) bool {
+// resultOfMove returns the error of swap after UpdateSecretVersionStage returned moveErr. It returns nil if the version
+// became current nevertheless: AWS may have moved the stage although the response was lost.
+func (s *Store) resultOfMove(ctx context.Context, name, old, version string, moveErr error) error {
 	is, err := s.client.DescribeSecret(ctx, &secretsmanager.DescribeSecretInput{SecretId: s.id(name)})
-	return err == nil && slices.Contains(is.VersionIdsToStages[version], previous)
+	if err != nil {
+		return fmt.Errorf("%w; before, the move of %s failed: %s", asNotFound(err), current, moveErr.Error())
+	}
+	now, stages := currentOf(is.VersionIdsToStages), is.VersionIdsToStages[version]
+	switch {
+	case now == version, slices.Contains(stages, previous):
+		return nil
+	case is.DeletedDate != nil, now != old && isTombstone(now):
+		return errDeleted
+	case now != old:
+		return fmt.Errorf("%w: want version %q, is %q", secrets.ErrConflict, old, now)
+	}
+	return moveErr
 }
 
 func content(v secrets.Value) (text *string, binary []byte) {
