@@ -22,15 +22,18 @@ import (
 )
 
 const (
-	// maxPerCluster limits the agents of one cluster. Their Deployment has two, and more while it is updated.
+	// maxPerCluster limits the agents of one cluster at this bridge. The agents' Deployment has two Pods, and more during an
+	// update.
 	maxPerCluster = 16
-	// maxStreams limits the connections of one session. With eight replicas, an agent stays within its memory limit.
+	// maxStreams limits the connections of one session. An agent has a session with each replica of the bridge. Its memory
+	// limit of 1 GiB is enough for the connections of eight replicas.
 	maxStreams = 1024
-	// openTimeout is the deadline of one attempt to connect through an agent or a peer, and of one request to an agent.
+	// openTimeout is the deadline of one attempt to connect through an agent or another replica, and of one request to an
+	// agent.
 	openTimeout = 5 * time.Second
 )
 
-// registry contains the tunnels of agents to this replica, one session for each. It is safe for concurrent use.
+// registry contains the sessions of agents with this replica, one for each agent. It is safe for concurrent use.
 type registry struct {
 	max int // maximum number of sessions
 
@@ -94,7 +97,8 @@ func (s *session) call(ctx context.Context, method, path string, body []byte) ([
 	return data, nil
 }
 
-// add adds s. It closes the agent's former session, which an agent that connects again has lost.
+// add adds s, and closes the agent's earlier session if there is one. An agent that connects again has lost the earlier
+// session.
 func (r *registry) add(s *session) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -204,7 +208,8 @@ func (r *registry) agents() map[string]int {
 	return out
 }
 
-// agentsDesc describes the metric of agentCounts. CLUSTERPASS_MAX_AGENTS limits its clusters.
+// agentsDesc describes the metric of agentCounts. CLUSTERPASS_MAX_AGENTS also limits the number of its label values: each
+// cluster in the metric has an agent.
 var agentsDesc = prometheus.NewDesc("clusterpass_cluster_agents",
 	"Agents that are connected to this replica, of each private cluster that has any.", []string{"cluster"}, nil)
 
@@ -264,7 +269,7 @@ func (r *registry) openThrough(ctx context.Context, s *session, target tunnel.De
 		err  error
 	}
 	result := make(chan opened, 1)
-	go func() { // Open ignores ctx
+	go func() { // s.mux.Open ignores ctx
 		conn, err := s.mux.Open()
 		if err == nil {
 			if err = tunnel.Connect(ctx, conn, target, http.Header{}); err != nil {

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
@@ -30,6 +32,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
+	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
 func TestThroughTheTunnel(t *testing.T) {
@@ -165,6 +168,44 @@ func TestWhoMayConnect(t *testing.T) {
 			t.Errorf("CONNECT with %s: %v", name, err)
 		}
 		_ = tc.Close()
+	}
+}
+
+// TestWebPagesMayNotConnect: a web page must not open a tunnel, even if the gateway's own host serves it.
+func TestWebPagesMayNotConnect(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	c := w.enrol("prod", time.Hour)
+	dialer := mux.NewDialer()
+	dialer.TLSClientConfig = r.front.Client().Transport.(*http.Transport).TLSClientConfig
+	for name, tt := range map[string]struct {
+		origin string
+		want   int
+	}{
+		"an agent":                  {"", http.StatusSwitchingProtocols},
+		"a page of another host":    {"https://evil.example.com", http.StatusForbidden},
+		"a page of the gateway":     {r.front.URL, http.StatusForbidden},
+		"a page without an address": {"null", http.StatusForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			header := w.header(c, possession.Connect, "")
+			header.Set(agentserver.AgentHeader, uuid.NewString())
+			if tt.origin != "" {
+				header.Set("Origin", tt.origin)
+			}
+			url := "wss" + strings.TrimPrefix(r.front.URL, "https") + route.AgentPath("prod")
+			ws, resp, err := dialer.DialContext(t.Context(), url, header)
+			if resp == nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if ws != nil {
+				_ = ws.Close()
+			}
+			if resp.StatusCode != tt.want {
+				t.Errorf("%s, want %d", resp.Status, tt.want)
+			}
+		})
 	}
 }
 

@@ -2,8 +2,9 @@
 //
 // Invariants:
 //   - Each stream has its own window, so a slow reader blocks only its own stream.
-//   - Silence ends the websocket, so that a network which silently drops packets is detected.
-//   - An end buffers at most the windows of the other end. Only one end opens streams, and unexpected frames end the
+//   - Silence ends the websocket, so that an end detects a network that drops all packets.
+//   - An end buffers at most one window of unread bytes for each stream. Data beyond the window ends the websocket.
+//   - Only the bridge opens streams, and resets any stream that the agent opens. Pings of yamux and text messages end the
 //     websocket.
 //   - When the websocket ends, every stream ends with an error, so that cut data does not look complete.
 package mux
@@ -13,6 +14,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"sync"
 	"time"
 
@@ -40,10 +42,12 @@ func NewDialer() *websocket.Dialer {
 	}
 }
 
-// NewUpgrader returns an upgrader for the websockets of tunnels. It refuses browsers, which send an Origin.
+// NewUpgrader returns an upgrader for the websockets of tunnels. It refuses every request with an Origin header, because
+// browsers send that header for each websocket and agents do not.
 func NewUpgrader() *websocket.Upgrader {
 	return &websocket.Upgrader{
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, WriteBufferPool: buffers, HandshakeTimeout: 10 * time.Second,
+		CheckOrigin: func(r *http.Request) bool { return len(r.Header["Origin"]) == 0 },
 	}
 }
 
@@ -51,8 +55,8 @@ func NewUpgrader() *websocket.Upgrader {
 type conn struct {
 	ws      *websocket.Conn
 	message io.Reader // the message being read
-	header  []byte    // the header of a frame whose body is not written yet
-	frames  frames    // the frames read
+	header  []byte    // the header of a frame whose body is not written yet; nil if there is none
+	frames  frames    // checks the received frames
 	closed  sync.Once
 	stop    chan struct{}
 }
@@ -92,7 +96,7 @@ func (c *conn) Read(p []byte) (int, error) {
 				return 0, err
 			}
 			if kind != websocket.BinaryMessage {
-				return 0, errors.New("tunnel: a text message")
+				return 0, errors.New("tunnel: the other end sent a text message; tunnels have only binary ones")
 			}
 			c.message = r
 		}
@@ -101,7 +105,7 @@ func (c *conn) Read(p []byte) (int, error) {
 			c.message, err = nil, nil
 		}
 		if err := c.frames.see(p[:n]); err != nil {
-			return 0, err // not the bytes that caused it
+			return 0, err // yamux must not receive the refused frame
 		}
 		if n > 0 || err != nil {
 			return n, err
@@ -122,8 +126,8 @@ type frames struct {
 	body   uint32 // remaining bytes of a body
 }
 
-// see parses the next bytes. It refuses pings, which neither end sends. yamux would answer each in its own goroutine,
-// without a limit.
+// see parses the next bytes. It returns an error for a ping, because neither end of a tunnel sends pings. yamux would
+// answer each ping in a new goroutine, without a limit.
 func (f *frames) see(p []byte) error {
 	for len(p) > 0 {
 		if f.body > 0 {
@@ -141,7 +145,7 @@ func (f *frames) see(p []byte) error {
 		case dataFrame:
 			f.body = binary.BigEndian.Uint32(f.header[8:])
 		case pingFrame:
-			return errors.New("tunnel: a ping, which neither end sends")
+			return errors.New("tunnel: the other end sent a ping of yamux; tunnels have none")
 		}
 		f.header = f.header[:0]
 	}
@@ -177,7 +181,7 @@ func (c *conn) Close() error {
 	return c.ws.Close()
 }
 
-// The tunnel sets its own deadlines.
+// Read and Write set the deadlines of the websocket, so yamux cannot set any.
 func (c *conn) LocalAddr() net.Addr            { return c.ws.LocalAddr() }
 func (c *conn) RemoteAddr() net.Addr           { return c.ws.RemoteAddr() }
 func (*conn) SetDeadline(time.Time) error      { return nil }
