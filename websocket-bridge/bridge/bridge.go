@@ -115,7 +115,7 @@ func (b *Bridge) forwardRecorded(
 	if session != nil {
 		upgrades = session.Forwarder(upgrades)
 		err = errAborted
-		defer func() { err = session.Close(r.Context(), err) }() // also after a panic, which goes on
+		defer func() { err = session.Close(r.Context(), err) }() // also during a panic, which continues
 	}
 	if text.IsRequested(r) {
 		e := text.Endpoint{MaxMessage: b.limits.MaxMessage, Upgrades: upgrades}
@@ -149,7 +149,7 @@ func (b *Bridge) ServeWatch(w http.ResponseWriter, r *http.Request, user string,
 		protocol := text.Protocol
 		if !text.IsRequested(r) {
 			offered := websocket.Subprotocols(r)
-			if len(offered) > 1 { // kube-apiserver refuses them, too
+			if len(offered) > 1 { // kube-apiserver also refuses several protocols
 				return status.New(status.BadRequest, "", "the watch was refused: the request offers %d websocket protocols; "+
 					"offer one or none", len(offered))
 			}
@@ -196,7 +196,9 @@ type Drain struct {
 // Serve runs serve, such as srv.ListenAndServe, and returns its error. If ctx ends first, Serve drains the bridge:
 //   - /readyz and /healthz fail. After drain.Delay, srv closes its listener.
 //   - Watches end, so that clients resume elsewhere. Other streams may continue until shortly before drain.Timeout.
-//   - At drain.Timeout, Serve closes the connections of other requests, and returns the error of closing them.
+//   - At drain.Timeout, Serve closes the connections of requests that are not streams.
+//
+// After a drain, Serve returns nil, or the error of closing the listener.
 func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error, drain Drain) error {
 	// Requests continue after ctx has ended.
 	callsCtx, cut := context.WithCancel(context.WithoutCancel(ctx))

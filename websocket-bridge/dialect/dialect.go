@@ -51,7 +51,7 @@ func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c *forward.C
 func (t *Translator) translate(w, ws http.ResponseWriter, r *http.Request, c *forward.Call) error {
 	offered := websocket.Subprotocols(r)
 	s := &session{maxMessage: t.maxMessage, w: w, ws: ws, r: r, call: *c}
-	var translated func() (done bool, err error) // sends the request in the member's form
+	var translated func() (done bool, err error) // sends the request as SPDY or plain HTTP
 	kind := c.Resource.Subresource
 	switch {
 	case kind == "exec" || kind == "attach":
@@ -152,8 +152,8 @@ func (s *session) byPlainHTTP() (done bool, err error) {
 	return true, text.Answer(s.w, s.ws, s.r, do, s.maxMessage, s.protocol, s.framing)
 }
 
-// bySPDY returns false if the member refuses SPDY, too. The client then gets the member's response to the websocket
-// request.
+// bySPDY sends the request as SPDY. It returns done == false if the member refuses SPDY, too. The client then gets the
+// member's response to the websocket request.
 func (s *session) bySPDY() (done bool, err error) {
 	resp, call, err := forward.Dial(s.spdyRequest(), &s.call, forward.SPDY)
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *session) bySPDY() (done bool, err error) {
 		}
 		return true, forward.Answer(s.w, s.r, resp, call)
 	}
-	member := resp.Body.(io.ReadWriteCloser) // verified by forward.Dial
+	member := resp.Body.(io.ReadWriteCloser) // forward.Dial has checked the type
 	upgrader := websocket.Upgrader{
 		HandshakeTimeout: 10 * time.Second,
 		// Sizes above 0 stop gorilla from reusing the server's buffers, which bypass s.ws.

@@ -33,7 +33,7 @@ type Stream struct {
 	// setWriteDeadline sets the client's write deadline. It is nil before startWriteDeadlines, after a hijack and after
 	// Close.
 	setWriteDeadline func(time.Time) error
-	lastDeadline     time.Time // latest write deadline of a stream that is ending; zero before the end
+	lastDeadline     time.Time // no write deadline may be later; set when the stream begins to end, zero before
 	closed           bool
 }
 
@@ -139,8 +139,8 @@ func (s *Stream) Close(err error) error {
 	return err
 }
 
-// startWriteDeadlines sets the first write deadline. Until a hijack, it shortens the deadline when the stream ends: an
-// unread response must not delay the end.
+// startWriteDeadlines sets the first write deadline. When the stream ends, it shortens the deadline, unless the
+// connection was hijacked. So a client that does not read the response cannot delay the end.
 func (s *Stream) startWriteDeadlines(set func(time.Time) error) {
 	s.mu.Lock()
 	s.setWriteDeadline = set
