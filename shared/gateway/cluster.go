@@ -27,7 +27,8 @@ func (g *Gateway) serveCluster(w *countingWriter, r *http.Request, c *call) erro
 	return g.forward(w, r, &c.forwarded)
 }
 
-// prepareForward checks whether the request may be forwarded, and sets c.forwarded. Use the returned request.
+// prepareForward checks whether the request may be forwarded, and sets c.forwarded. The caller must forward the returned
+// request instead of r.
 func (g *Gateway) prepareForward(w *countingWriter, r *http.Request, c *call) (*http.Request, error) {
 	m, err := g.authorizedMember(r, c)
 	if err != nil {
@@ -62,7 +63,7 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, fc *forward.Ca
 	if f := g.cfg.Function; f != nil {
 		return f.forward(w, r, fc)
 	}
-	// A credential plugin may wait until a person signs in, so discovery has no deadline then.
+	// A credential plugin may wait until a person signs in, so discovery at its member has no deadline.
 	if isDiscovery(fc.Route.Path) && route.IsRead(r.Method) && fc.Member.Credential.Plugin == nil {
 		return g.discovery.forward(w, r, fc)
 	}
@@ -89,7 +90,7 @@ func (g *Gateway) recheckStream(r *http.Request, c *call) (_ *http.Request, stop
 	})
 }
 
-// checkStream returns an error if an open stream must end. before is the member to which the stream was opened.
+// checkStream returns an error if an open stream must end. before is the member at the start of the stream.
 func (g *Gateway) checkStream(ctx context.Context, c *call, before *cluster.Member, attrs access.Attributes) error {
 	name, mode := c.request.Route.Cluster, before.Cluster.Mode()
 	m, err := g.cfg.Members.Get(ctx, name)
@@ -127,8 +128,8 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, before *cluster.Memb
 //     secret. Only the member authorizes the callers of such a cluster. So any client can find out whether a name is
 //     that of a passthrough cluster.
 //   - If the process has no policy younger than access.MaxAge, it reads policy and member concurrently.
-//   - For its first token that may be valid at the gateway, a process reads policy and member while it verifies the
-//     token. Later tokens cause no such reads. So made-up tokens cause them once in each process.
+//   - While a process verifies its first token that may be valid at the gateway, it reads policy and member. For later
+//     tokens it does not, so made-up tokens cause these reads at most once in each process.
 func (g *Gateway) authorizedMember(r *http.Request, c *call) (*cluster.Member, error) {
 	name, token := c.request.Route.Cluster, ""
 	if c.user == nil {

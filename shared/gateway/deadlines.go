@@ -20,8 +20,8 @@ const progressSize = 256 << 10
 // it is the time for the unread rest of any body.
 const discardTimeout = time.Second
 
-// deadlines limit how long a client can delay a call that is no stream. A function has no connection, so deadlines have
-// no effect there.
+// deadlines limit how long a client can delay a request that is not a stream. They have no effect in a function, which
+// has no connection to the client.
 type deadlines struct {
 	conn     *http.ResponseController
 	timeout  time.Duration
@@ -42,9 +42,9 @@ func newDeadlines(w http.ResponseWriter, r *http.Request, timeout time.Duration)
 	return d, d.body
 }
 
-// extendWrite sets the deadline of writes to the timeout from now, unless it did so within the last eighth of the
-// timeout. So writes have at least 7/8 of it. Over HTTP/2, each deadline that is set wakes the goroutine of the
-// connection, which costs a small call more than all checks of the gateway.
+// extendWrite sets the deadline of writes to now + timeout. If it set a deadline less than timeout/8 ago, it keeps that
+// one, so a write has at least 7/8 of the timeout. For small requests over HTTP/2, setting a deadline costs more than
+// all checks of the gateway, because it wakes the goroutine of the connection.
 func (d *deadlines) extendWrite() {
 	if now := time.Now(); !d.isStream && now.Sub(d.extended) > d.timeout/8 {
 		d.extended = now
@@ -87,8 +87,8 @@ func (d *deadlines) end() {
 	}
 }
 
-// body is the body of a request. Each progressSize bytes must arrive within the timeout. Only the time in Read counts,
-// so that a slow member does not shorten it.
+// body is the body of a request. Each progressSize bytes must arrive within the timeout. Only time spent in Read counts,
+// so a slow member does not use up the client's time.
 type body struct {
 	io.ReadCloser
 	conn    *http.ResponseController
@@ -125,7 +125,8 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	b.isComplete = b.isComplete || err == io.EOF
 	if isLimited && !b.isOver && !b.isClosing {
-		// net/http still reads, to notice the end of the connection. A deadline there would cancel the request's context.
+		// From now on, net/http itself reads, to notice the end of the connection. If a deadline ended that read, net/http
+		// would cancel the request's context.
 		_ = b.conn.SetReadDeadline(time.Time{})
 	}
 	if isLimited && errors.Is(err, os.ErrDeadlineExceeded) {

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// largeBody is the minimum size in bytes of a request's body for which a function redirects to the bridge. It also
-	// redirects bodies of unknown length. The response to a write contains the object with fields that the member adds,
-	// and must fit into the 1 MB of an ALB.
+	// largeBody is the minimum size in bytes of a body that a function redirects to the bridge. Bodies of unknown length
+	// are redirected, too. The response to a write contains the written object and fields that the member adds. An
+	// Application Load Balancer allows a response of 1 MB.
 	largeBody     = 256 << 10
 	maxOverflowed = 1024
 	overflowedTTL = 5 * time.Minute
@@ -31,8 +31,8 @@ const (
 	FirstByte = 5 * time.Second
 	maxSlow   = 1024
 	slowTTL   = 30 * time.Second
-	// slowFactor limits the time in which slow requests occupy a process to a twentieth. After a request of duration d,
-	// requests with its key are redirected for slowFactor*d, and at least for slowTTL.
+	// slowFactor limits slow requests with the same key to about a twentieth of a process's time. After a slow request of
+	// duration d, its key stays in Function.slow for slowFactor*d, and at least for slowTTL.
 	slowFactor = 20
 )
 
@@ -43,13 +43,13 @@ const (
 // It is safe for concurrent use. A nil Function redirects nothing.
 type Function struct {
 	// FirstByte is the deadline for the beginning of a member's response. A read that exceeds it is redirected to the
-	// bridge. A request that lasts longer is slow, and for some time the bridge serves requests like it. Otherwise waiting
-	// calls would use up the concurrency that all members share.
+	// bridge. A request that lasts FirstByte or longer is slow. After a slow request, forward and callFleet redirect
+	// similar requests for some time. Otherwise waiting requests could use up the concurrency that all members share.
 	FirstByte time.Duration
 
 	bridge     string     // base URL; "" for the host of the request
 	overflowed recentKeys // keys from overflowKey
-	slow       recentKeys // keys from readKey, writeKey and fleetKey
+	slow       recentKeys // keys of slow requests, from readKey, writeKey and fleetKey
 }
 
 // NewFunction returns a Function for the bridge at a base URL. "" means the host of the request.
@@ -97,10 +97,13 @@ func (f *Function) redirectUnserved(w http.ResponseWriter, r *http.Request, req 
 
 var errFirstByte = fmt.Errorf("the answer did not begin in time: %w", context.DeadlineExceeded)
 
-// forward works like forward.Do, but redirects a read whose response does not begin within FirstByte. It redirects a
-// request that the member's circuit breaker refuses. The breaker of the bridge may allow the call that finds whether
-// the member responds again. forward also redirects requests like a slow one, as measure describes. A write that was
-// sent to the member continues.
+// forward works like forward.Do, but redirects these requests to the bridge:
+//   - all requests of a user to the cluster, after a slow read of that user. Callers with unverified tokens count as one
+//     user.
+//   - the writes of all users to the cluster, after a slow write.
+//   - a read whose response does not begin within FirstByte. A write continues in the function.
+//   - a request that the member's circuit breaker refuses. The bridge has a breaker of its own, which may allow the
+//     request as a trial.
 func (f *Function) forward(w http.ResponseWriter, r *http.Request, c *forward.Call) error {
 	name, isRead := c.Member.Cluster.Name, isSafeMethod(r.Method)
 	read, write := readKey(name, c.User), writeKey(name)
@@ -154,8 +157,8 @@ func (f *Function) forwardInTime(w http.ResponseWriter, r *http.Request, c *forw
 	return err
 }
 
-// measure returns the function to call at the end of a request. If the request lasted FirstByte or longer, requests
-// with its key are redirected for slowFactor times its duration, and at least for slowTTL.
+// measure returns a function to call at the end of a request. If the request lasted FirstByte or longer, that function
+// adds the key to f.slow for slowFactor times the duration, and at least for slowTTL.
 func (f *Function) measure(key string) (end func()) {
 	began, slow := time.Now(), f.FirstByte
 	return func() {
@@ -165,7 +168,7 @@ func (f *Function) measure(key string) (end func()) {
 	}
 }
 
-// callFleet calls the fleet, unless the caller's requests to the fleet were slow lately.
+// callFleet calls the fleet. For some time after a slow call of the same user, it redirects to the bridge instead.
 func (f *Function) callFleet(
 	w http.ResponseWriter, r *http.Request, c forward.FleetCall, fleet Fleet,
 ) (*forward.Remainder, error) {
@@ -192,8 +195,8 @@ func (o *firstByteObserver) ObserveResponse(code int) error {
 	return o.next.ObserveResponse(code)
 }
 
-// readKey contains the user: one user's slow paths must not redirect the reads of others. It does not contain a token
-// that only the member can verify, since any client can make many.
+// readKey contains the user, so that one user's slow reads do not redirect the reads of others. For u == nil, only the
+// member can verify the caller's token. The key does not contain that token, because any client can make up many tokens.
 func readKey(cluster string, u *identity.User) string {
 	if u == nil {
 		return cluster + " "
@@ -201,12 +204,14 @@ func readKey(cluster string, u *identity.User) string {
 	return cluster + " " + u.Name
 }
 
-// writeKey contains no user. A slow write cannot be cut, so that many users could occupy all processes.
+// writeKey contains no user, so one slow write redirects the writes of all users. A function cannot abort a write. With
+// a key for each user, the slow writes of many users could occupy all processes.
 func writeKey(cluster string) string { return cluster }
 
 func fleetKey(u *identity.User) string { return " " + u.Name }
 
-// redirectTo returns a *status.Error that redirects to the request's URL under /bridge, or explains why it cannot.
+// redirectTo returns a *status.Error that redirects to the request's URL under /bridge. If the request already has that
+// URL, a redirect would loop, so the error explains the wrong configuration instead.
 func (f *Function) redirectTo(w http.ResponseWriter, r *http.Request, rt route.Route, why string) error {
 	if rt.Bridge && f.bridge == "" {
 		return status.New(status.Internal, "",
@@ -258,8 +263,8 @@ func (f *Function) Overflow(r *http.Request, code int, _ http.Header) http.Handl
 	})
 }
 
-// changedNothing reports whether the bridge may repeat a request. It does not recognize the dry run of a deletion,
-// whose body may contradict the query.
+// changedNothing reports whether a request was a read or a dry run, so that the bridge may repeat it. It returns false
+// for every DELETE, because the body of a DELETE may contradict dryRun in the query.
 func changedNothing(method, query string) bool {
 	return route.IsRead(method) || method != http.MethodDelete && isDryRun(query)
 }

@@ -6,7 +6,7 @@
 //
 // Invariants:
 //   - With audit.Config.FailClosed, a request is refused while the audit queue is full, or while its caller's events
-//     occupy a quarter of it. Only the URL is parsed before the check of the queue: a malformed one gets a 400. Exempt
+//     occupy a quarter of it. Only the URL is parsed before the check of the queue: a malformed URL gets 400. Exempt
 //     are health checks, and all requests while audit.Config.Override returns true.
 //   - The origin of a web page is checked before the caller is identified.
 //   - The caller is authorized before the response can depend on whether a cluster exists. Passthrough clusters are an

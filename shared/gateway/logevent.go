@@ -78,8 +78,8 @@ type logEvent struct {
 	attrs []slog.Attr
 }
 
-// logSummary logs one event for all requests that had none of their own, unless the first of them is younger than
-// minAge. The event has the attributes of the first.
+// logSummary logs one event for all requests that had no event of their own, unless the first of these requests is
+// younger than minAge. The event has the attributes of the first.
 func (g *Gateway) logSummary(minAge time.Duration) {
 	s := g.unidentified.Summary(time.Now(), minAge)
 	if s == nil {
@@ -113,7 +113,7 @@ func callerAttrs(c *call) []slog.Attr {
 	return attrs
 }
 
-// failureAttrs also returns the minimum level of the event.
+// failureAttrs returns the attributes that describe a failure, and the minimum level of the event.
 func failureAttrs(c *call, isIdentified, isAborted bool) (attrs []slog.Attr, least slog.Level) {
 	least = slog.LevelInfo
 	text := slog.String
