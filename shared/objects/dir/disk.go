@@ -100,8 +100,9 @@ func (s *Store) withLocks(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// readNewRecords applies new records to state, or all records if the log was replaced. It truncates the log after the
-// last intact record. The lock file must be locked, and the gate too unless Open has not returned the Store yet.
+// readNewRecords applies new records to state, or all records if the log was replaced. If only the end of the log is
+// damaged, it truncates that end. A damaged record before an intact one is an error. The caller must have locked the
+// lock file and, except within Open, the gate.
 func (s *Store) readNewRecords() error {
 	named, err := s.root.Lstat(logName)
 	if err != nil {
@@ -189,7 +190,8 @@ func truncate(f *os.File, size int64) error {
 	return errors.Join(f.Truncate(size), f.Sync())
 }
 
-// compactIfLong ignores errors, because the write has succeeded and the next write tries again.
+// compactIfLong compacts the log if the log exceeds a limit of s.history. It ignores errors, because the write before it
+// has succeeded, and the next write tries again. The gate and the lock file must be locked.
 func (s *Store) compactIfLong() {
 	st, h := s.state, s.history
 	if len(st.changes) <= h.maxChanges && st.bytes <= h.maxBytes {
@@ -225,7 +227,8 @@ func (s *Store) Compact(ctx context.Context, rev uint64) error {
 	return nil
 }
 
-// The gate and the lock file must be locked.
+// compact replaces the log by one without the events up to and including revision to. The gate and the lock file must be
+// locked.
 func (s *Store) compact(to uint64) error {
 	b, err := s.state.compacted(to)
 	if err != nil {

@@ -71,10 +71,12 @@ func (s *Store) write(ctx context.Context, op, key string, value []byte,
 	return e.Object, nil
 }
 
-// commit repeats the transaction until it succeeds, the object has changed, or ctx ends.
+// commit writes e in a transaction. It tries again after a write of another process to another object, a conflict with
+// another transaction, or a throttled request. It returns any other error at once.
 //
-// Of several processes that write at the same time, one succeeds, because each changes the revision. A writer that has
-// waited longer retries more often, and a new writer waits first if there are others. So none starves.
+// Every write changes the store's revision, so only one of several concurrent transactions succeeds. A writer waits
+// before it tries again, and the pauses become shorter. If the last write of this process needed several attempts, the
+// next one begins with a pause. So no writer starves.
 func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, error) {
 	select {
 	case s.writing <- struct{}{}:
@@ -83,12 +85,12 @@ func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, err
 		return e, ctx.Err()
 	}
 	before := e.Object.Revision
-	current := s.hint.Load() // may be outdated; then the first attempt fails and returns the current revision
+	current := s.hint.Load() // if it is outdated, the first attempt fails and returns the current revision
 	for attempt := 0; ; attempt++ {
 		if attempt > 0 || s.hasRivals {
 			if err := awsclient.Sleep(ctx, wait(attempt)); err != nil {
 				return e,
-					fmt.Errorf("after %d conflicts with other writers: %w", attempt,
+					fmt.Errorf("stopped after %d attempts, because of other writers or throttling: %w", attempt,
 						objects.Unavailable(err, awsclient.Throttled.RetryAfter()))
 			}
 		}
@@ -108,7 +110,7 @@ func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, err
 			return e, err
 		}
 		next, err := explainCancellation(cancelled, e, before)
-		if err == nil && next == current { // no other write, but a transaction conflict or a throttle
+		if err == nil && next == current { // a conflict or a throttle, which does not show the revision
 			next, err = s.revision(ctx)
 		}
 		if err != nil {
@@ -118,7 +120,8 @@ func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, err
 	}
 }
 
-// wait decreases with the attempts, so that no writer starves. A transaction lasts only a few milliseconds.
+// wait returns the pause before an attempt. Pauses become shorter with each attempt, so that no writer starves. A
+// transaction lasts only a few milliseconds.
 func wait(attempt int) time.Duration {
 	const first, least = 80 * time.Millisecond, 10 * time.Millisecond
 	return rand.N(max(least, first/time.Duration(attempt+1))) //nolint:gosec // no secret depends on it
@@ -176,7 +179,9 @@ func (s *Store) change(e objects.Event, before uint64) types.TransactWriteItem {
 	}
 }
 
-// explainCancellation returns an error if the object was changed, and otherwise the revision to try next.
+// explainCancellation returns the store's current revision if the transaction may be repeated. If the cancellation does
+// not show that revision, it returns the revision that the transaction expected. It returns an error if the object was
+// changed, or if DynamoDB refuses the transaction for another reason.
 func explainCancellation(err *types.TransactionCanceledException, e objects.Event, before uint64) (uint64, error) {
 	next := e.Object.Revision - 1
 	for i, r := range err.CancellationReasons {

@@ -1,8 +1,8 @@
 // Package replica serves reads of an object store from memory. Each validation of the memory calls Store.Changes and
-// applies the changes. If there are too many, or the store's log lacks them, it clears the memory.
+// applies the changes. If there are too many changes, or the store's log lacks them, the validation clears the memory.
 //
-//   - A result includes every write that was completed [Config.MaxAge] before the call, and every write that was
-//     completed at the time that [Replica.AsOf] returns.
+//   - A result includes every write that was completed [Config.MaxAge] before the call. [Replica.AsOf] returns the time
+//     of its validation. Later results also include every write that was completed before that time.
 //   - If the validation fails, the read fails. Package cache serves stale values during an outage.
 //   - The memory contains at most maxObjects objects and, in addition, at most maxLists lists of any size.
 package replica
@@ -22,14 +22,14 @@ import (
 
 const (
 	maxObjects = 4096
-	maxValue   = 16 << 10 // larger objects are read from the store each time
+	maxValue   = 16 << 10 // bytes; larger objects are read from the store each time
 	maxLists   = 8
 	// timeout is the deadline of one validation. If a validation lasts longer, AsOf starts another, because AWS Lambda has
 	// probably frozen the process meanwhile.
 	timeout = 5 * time.Second
-	// settleTime is a pause in caching: after a validation finds a new revision, the Replica caches no further results of
-	// reads. Entries that it has stay in use. While a write is in progress, the store may already return the new revision,
-	// but still the old object.
+	// settleTime is how long the Replica adds no results of reads to the memory after a validation has found a new revision.
+	// It continues to use the entries in the memory. The reason is a write that is still in progress: the store may return
+	// the new revision, and then still the old object.
 	settleTime = 5 * time.Second
 	// maxChanges is the maximum number of writes that one validation applies. If there are more, the validation clears the
 	// memory.
