@@ -4,7 +4,7 @@
 //   - The API server compares the resourceVersion of a replacement, so only one writer can succeed.
 //   - Each write has a random annotation, because an API server does not store an object that equals its current state.
 //   - List reads metadata alone.
-//   - If the API server rejects a request as invalid, the error does not contain its message, which may quote the
+//   - If the API server rejects a request as invalid, the error omits the API server's message, which may quote the
 //     value.
 package kubernetes
 
@@ -26,7 +26,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Type is the type of the Secrets. Other Secrets in the namespace are ignored.
+// Type is the type of the Secrets. List ignores Secrets of other types. Get, Create, Replace and Delete return an error if
+// the Secret with the name that they need has another type.
 const Type = "clusterpass.io/secret"
 
 const (
@@ -191,7 +192,7 @@ type metaList struct {
 	} `json:"items"`
 }
 
-// List implements secrets.Store. It misses no complete write.
+// List implements secrets.Store. The list includes every write that was completed before the call.
 func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.Meta, error) {
 	query := url.Values{"fieldSelector": {"type=" + Type}, "limit": {pageSize}}
 	found := map[string]secrets.Meta{} // pages may overlap
@@ -203,7 +204,7 @@ func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.M
 		}, &page)
 		var expired *hub.Error
 		if errors.As(err, &expired) && expired.Continue != "" && query.Get("continue") != expired.Continue {
-			query.Set("continue", expired.Continue) // the rest in its present state
+			query.Set("continue", expired.Continue) // a token for the rest of the list in its present state
 			continue
 		}
 		if err != nil {
