@@ -44,8 +44,9 @@ type Request struct {
 	log       *Log
 	event     Event
 	began     time.Time
-	offeredID string // the client's IDHeader; "" if it is not a valid id
-	method    string // of authentication; "" for an unidentified client
+	offeredID string    // the client's IDHeader; "" if it is not a valid id
+	method    string    // of authentication; "" for an unidentified client
+	deadline  time.Time // of deliveries without a queue; zero for none
 	sent      int64
 	received  int64
 	started   bool
@@ -60,7 +61,10 @@ func (l *Log) Begin(r *http.Request) *Request {
 		return nil
 	}
 	now := l.now()
-	q := &Request{log: l, began: now, offeredID: validID(r.Header.Get(IDHeader)), reserved: l.cfg.FailClosed}
+	q := &Request{
+		log: l, began: now, offeredID: validID(r.Header.Get(IDHeader)), reserved: l.cfg.FailClosed,
+		deadline: deadlineFrom(r.Context()),
+	}
 	q.event = Event{
 		Kind: "Event", APIVersion: "audit.k8s.io/v1", Level: "Metadata", AuditID: uuid.NewString(),
 		RequestURI: cut(uri(r), maxURI), Verb: strings.ToLower(cut(r.Method, maxID)), SourceIPs: Sources(r),
@@ -79,11 +83,15 @@ func (q *Request) ID() string {
 }
 
 // Admit returns a *status.Error with reason AuditUnavailable if Config.FailClosed is set and the queue is full. The
-// request must then be refused, and has no events.
+// request must then be refused, and has no further events.
+//
+// Without a queue, a sink that has accepted no event yet gets one of stage RequestReceived. If it does not accept that
+// event either, the request is refused.
 func (q *Request) Admit(ctx context.Context) error {
 	if q == nil {
 		return nil
 	}
+	q.log.proveSinks(q.event, q.deadline)
 	err := q.admit(ctx, "")
 	q.admitted = err == nil
 	return err
@@ -269,7 +277,7 @@ func (q *Request) write(stage Stage, s Status, isIdentified bool) {
 		e.Annotations[SentAnnotation] = strconv.FormatInt(q.sent, 10)
 		e.Annotations[ReceivedAnnotation] = strconv.FormatInt(q.received, 10)
 	}
-	q.log.write(&e, isIdentified, q.reserved)
+	q.log.write(&e, isIdentified, q.reserved, q.deadline)
 }
 
 // uri returns the URI as it was sent, without the password that an absolute URI may contain.

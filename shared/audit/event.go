@@ -7,8 +7,9 @@ import (
 // Stage is the point of a request at which an event was written.
 type Stage string
 
-// The stages that are written. RequestReceived is omitted, because the other events contain its data.
+// The stages that are written.
 const (
+	RequestReceived  Stage = "RequestReceived"  // only of a request that proves a sink; see Request.Admit
 	ResponseStarted  Stage = "ResponseStarted"  // a stream is open
 	ResponseComplete Stage = "ResponseComplete" // the last byte was sent
 	Panic            Stage = "Panic"

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -29,7 +31,7 @@ type Config struct {
 	Sinks []Sink
 	// Queue limits the waiting events for To and each of Sinks, besides 32 MiB. With FailClosed, requests in flight may
 	// exceed it. With 0, a method that writes an event blocks until delivery, as processes need that can be frozen after a
-	// response.
+	// response. It blocks for five seconds at most, and not beyond the time of WithDeadline.
 	Queue int
 	// FailClosed makes Request.Admit refuse requests while the queue is full, and Request.AdmitCaller those of a caller
 	// with a quarter of it. Otherwise events are lost and counted.
@@ -90,7 +92,7 @@ func New(cfg Config) *Log {
 	}
 	var flush func()
 	if cfg.Queue > 0 {
-		flush = func() { l.writeSummary(0) }
+		flush = func() { l.writeSummary(0, time.Time{}) }
 	}
 	l.unidentified = limits.NewCombiner[*Event](cfg.UnidentifiedRate, flush)
 	if cfg.To != nil {
@@ -114,17 +116,71 @@ func (l *Log) Stats() Stats {
 // Close delivers the waiting events and closes To and Sinks. If ctx ends first, it returns an error and leaves open
 // those that have not received all events.
 func (l *Log) Close(ctx context.Context) error {
-	l.putSummary(0)
+	l.putSummary(0, deliveryEnd(deadlineFrom(ctx)))
 	errs := make([]error, len(l.spools))
-	var wg sync.WaitGroup
-	for i, s := range l.spools {
-		wg.Go(func() { errs[i] = s.close(ctx) })
-	}
-	wg.Wait()
+	l.forEachSpool(func(i int, s *spool) { errs[i] = s.close(ctx) })
 	return errors.Join(errs...)
 }
 
+// forEachSpool calls f for all spools in parallel.
+func (l *Log) forEachSpool(f func(i int, s *spool)) {
+	var wg sync.WaitGroup
+	for i, s := range l.spools {
+		if i > 0 {
+			wg.Go(func() { f(i, s) })
+		}
+	}
+	if len(l.spools) > 0 {
+		f(0, l.spools[0])
+	}
+	wg.Wait()
+}
+
 func (l *Log) now() time.Time { return l.cfg.Now() }
+
+type deadlineKey struct{}
+
+// WithDeadline returns a context for requests of a process that cannot deliver events after deadline. It has no effect
+// on a Log with a queue.
+func WithDeadline(ctx context.Context, deadline time.Time) context.Context {
+	return context.WithValue(ctx, deadlineKey{}, deadline)
+}
+
+// deadlineFrom returns the time of WithDeadline, or the zero time.
+func deadlineFrom(ctx context.Context) time.Time {
+	deadline, _ := ctx.Value(deadlineKey{}).(time.Time)
+	return deadline
+}
+
+// deliveryEnd returns the end of deliveries without a queue that begin now. deadline may be zero.
+func deliveryEnd(deadline time.Time) time.Time {
+	end := time.Now().Add(directTimeout)
+	if !deadline.IsZero() && deadline.Before(end) {
+		return deadline
+	}
+	return end
+}
+
+// proveSinks writes a request's event of stage RequestReceived to the sinks that need a proof. If the delivery fails,
+// the event waits, so that admit refuses the request.
+func (l *Log) proveSinks(e Event, deadline time.Time) {
+	if !slices.ContainsFunc(l.spools, (*spool).needsProof) {
+		return
+	}
+	e.mapTexts(func(s string) string { return cut(s, maxUnidentified) }) // the client is not identified yet
+	e.Stage, e.StageTimestamp = RequestReceived, metav1.NewMicroTime(l.now())
+	line, err := encode(&e)
+	if err != nil {
+		l.lose(1, err)
+		return
+	}
+	end := deliveryEnd(deadline)
+	l.forEachSpool(func(_ int, s *spool) {
+		if s.needsProof() {
+			s.put(entry{line, 1, ""}, true, end)
+		}
+	})
+}
 
 // admit returns an error while a queue is full or, if caller is not empty, while the caller's share of it is. If
 // reserved is true, the request's events are queued even if the queue is full.
@@ -132,10 +188,9 @@ func (l *Log) admit(ctx context.Context, caller string) (reserved bool, err erro
 	if !l.cfg.FailClosed {
 		return false, nil
 	}
-	var retry time.Duration
-	for _, s := range l.spools {
-		retry = max(retry, s.fullFor(ctx, caller))
-	}
+	retries := make([]time.Duration, len(l.spools))
+	l.forEachSpool(func(i int, s *spool) { retries[i] = s.fullFor(ctx, caller) })
+	retry := slices.Max(append(retries, 0))
 	if retry == 0 {
 		return true, nil
 	}
@@ -176,12 +231,13 @@ func (l *Log) isOverridden(ctx context.Context) bool {
 	return o.allowed.Load()
 }
 
-func (l *Log) write(e *Event, isIdentified, reserved bool) {
-	l.writeSummary(limits.CombineEvery)
+func (l *Log) write(e *Event, isIdentified, reserved bool, deadline time.Time) {
+	end := deliveryEnd(deadline)
+	l.writeSummary(limits.CombineEvery, end)
 	if !isIdentified && !l.isSeparate(e) {
 		return
 	}
-	l.put(e, 1, reserved)
+	l.put(e, 1, reserved, end)
 }
 
 func (l *Log) hasSpace() bool {
@@ -192,15 +248,14 @@ func (l *Log) hasSpace() bool {
 	})
 }
 
-func (l *Log) put(e *Event, count int, reserved bool) {
+// put writes an event to all spools. end is the end of deliveries without a queue.
+func (l *Log) put(e *Event, count int, reserved bool, end time.Time) {
 	line, err := encode(e)
 	if err != nil {
 		l.lose(count, err)
 		return
 	}
-	for _, s := range l.spools {
-		s.put(entry{line, count, e.caller()}, reserved)
-	}
+	l.forEachSpool(func(_ int, s *spool) { s.put(entry{line, count, e.caller()}, reserved, end) })
 }
 
 func (l *Log) lose(events int, err error) {

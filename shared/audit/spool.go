@@ -68,6 +68,7 @@ type spool struct {
 	pause   time.Duration    // after the last delivery
 	nextTry time.Time
 	closed  bool
+	proven  bool // the sink has accepted an event
 }
 
 func newSpool(l *Log, sink Sink) *spool {
@@ -101,10 +102,19 @@ func (s *spool) waitingCount() int {
 	return n
 }
 
-// A reserved event is queued even if the queue is full. Requests in flight bound their number.
-func (s *spool) put(e entry, reserved bool) {
+// needsProof reports whether requests must be refused unless the sink accepts an event first. With a queue, the event of
+// an accepted request can wait instead.
+func (s *spool) needsProof() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.isDirect && s.failClosed && !s.proven && len(s.events) == 0
+}
+
+// A reserved event is queued even if the queue is full. Requests in flight bound their number. end is the end of the
+// delivery without a queue.
+func (s *spool) put(e entry, reserved bool, end time.Time) {
 	if s.isDirect {
-		s.deliverNow(e, reserved)
+		s.deliverNow(e, reserved, end)
 		return
 	}
 	var tooLate <-chan time.Time
@@ -306,7 +316,7 @@ func (s *spool) finishDelivery(n int, err error) time.Duration {
 		if s.lastErr != nil {
 			s.log.cfg.Log.Info("audit events are delivered again", "waiting", len(s.events))
 		}
-		s.lastErr, s.pause = nil, 0
+		s.lastErr, s.pause, s.proven = nil, 0, true
 		return 0
 	}
 	most := lastPause
@@ -318,8 +328,9 @@ func (s *spool) finishDelivery(n int, err error) time.Duration {
 	return s.pause
 }
 
-// deliverNow delivers one event. If that fails, it stores the event with FailClosed. Otherwise the event is lost.
-func (s *spool) deliverNow(e entry, reserved bool) {
+// deliverNow delivers one event until end. If that fails, it stores the event with FailClosed. Otherwise the event is
+// lost.
+func (s *spool) deliverNow(e entry, reserved bool, end time.Time) {
 	s.mu.Lock()
 	err := s.lastErr
 	if err != nil && !time.Now().Before(s.nextTry) {
@@ -330,7 +341,7 @@ func (s *spool) deliverNow(e entry, reserved bool) {
 	}
 	s.mu.Unlock()
 	if err == nil {
-		ctx, cancel := context.WithTimeout(s.ctx, directTimeout)
+		ctx, cancel := context.WithDeadline(s.ctx, end)
 		_, err = s.deliver(ctx, []entry{e})
 		cancel()
 		s.finishDelivery(0, err)
@@ -356,7 +367,7 @@ func (s *spool) redeliver(ctx context.Context) {
 	if len(batch) == 0 || early {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), directTimeout)
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deliveryEnd(deadlineFrom(ctx)))
 	defer cancel()
 	s.finishDelivery(s.deliver(ctx, batch))
 }

@@ -236,25 +236,103 @@ func TestFailClosedLosesNothing(t *testing.T) {
 	})
 }
 
-// A function must refuse requests until the event that failed is delivered.
+// A function must refuse requests from the first one until an event is delivered. Otherwise each new environment would
+// serve a request without an event.
 func TestFailClosedWithoutQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{err: errors.New("disk full")}
-		l := New(Config{To: f, FailClosed: true, Log: quiet})
-		if err := call(t, l); err != nil {
-			t.Fatal(err)
-		}
+		f, healthy := &faulty{err: errors.New("disk full")}, &faulty{}
+		l := New(Config{To: healthy, Sinks: []Sink{Lines(f)}, FailClosed: true, Log: quiet})
+		wantRefused(t, call(t, l))
 		wantRefused(t, call(t, l))
 		f.fail(nil)
 		wantRefused(t, call(t, l)) // it is too early to try again
 		time.Sleep(lastDirectPause)
-		if err := call(t, l); err != nil || f.written(t) != 2 || l.Stats().Lost != 0 {
+		for range 2 {
+			if err := call(t, l); err != nil {
+				t.Error(err)
+			}
+		}
+		for name, sink := range map[string]*faulty{"failed": f, "healthy": healthy} {
+			var stages []any
+			for _, e := range events(t, sink.got.Bytes()) {
+				stages = append(stages, e["stage"])
+			}
+			if got := fmt.Sprint(stages); got != "[RequestReceived ResponseComplete ResponseComplete]" {
+				t.Errorf("%s: the stages are %s", name, got)
+			}
+		}
+		f.fail(errors.New("disk full"))
+		if err := call(t, l); err != nil {
+			t.Error(err)
+		}
+		wantRefused(t, call(t, l))
+		f.fail(nil)
+		time.Sleep(lastDirectPause)
+		if err := call(t, l); err != nil || f.written(t) != 5 || l.Stats().Lost != 0 {
 			t.Errorf("%v, %d events are written, %+v", err, f.written(t), l.Stats())
 		}
 		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// The first request of a process can be anyone's. Its URL must not fill the log.
+func TestProofIsShort(t *testing.T) {
+	f := &faulty{}
+	l := New(Config{To: f, FailClosed: true, Log: quiet})
+	q := l.Begin(request("/" + strings.Repeat("a", maxURI)))
+	if err := q.Admit(t.Context()); err != nil || f.written(t) != 1 || f.got.Len() > 4*maxUnidentified {
+		t.Errorf("%v, %d events of %d bytes are written", err, f.written(t), f.got.Len())
+	}
+}
+
+// hanging is a Sink that accepts events after a time.
+type hanging time.Duration
+
+func (h hanging) Deliver(ctx context.Context, events [][]byte) (int, error) {
+	select {
+	case <-time.After(time.Duration(h)):
+		return len(events), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// Lambda ends a process at the deadline of its invocation. An event that is not delivered until then must be counted
+// before.
+func TestDeliveryWithoutQueueIsBounded(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sinks []Sink
+		left  time.Duration // until the end of the function; 0 for no end
+		want  time.Duration // of the delivery
+		lost  uint64
+	}{
+		"in time":          {[]Sink{hanging(time.Second)}, 2 * time.Second, time.Second, 0},
+		"too late":         {[]Sink{hanging(time.Second)}, time.Second / 2, time.Second / 2, 1},
+		"nothing is left":  {[]Sink{hanging(time.Second)}, -time.Second, 0, 1},
+		"no end":           {[]Sink{hanging(time.Minute)}, 0, directTimeout, 1},
+		"much is left":     {[]Sink{hanging(time.Minute)}, time.Minute, directTimeout, 1},
+		"sinks at a time":  {[]Sink{hanging(3 * time.Second), hanging(3 * time.Second)}, 4 * time.Second, 3 * time.Second, 0},
+		"one sink of many": {[]Sink{hanging(time.Second), hanging(time.Minute)}, 4 * time.Second, 4 * time.Second, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := New(Config{Sinks: tt.sinks, Log: quiet})
+				r := request("/")
+				if tt.left != 0 {
+					r = r.WithContext(WithDeadline(r.Context(), time.Now().Add(tt.left)))
+				}
+				q := l.Begin(r)
+				began := time.Now()
+				q.User(User{Username: "ann"}, "x509")
+				q.Completed(200, nil)
+				if took := time.Since(began); took != tt.want || l.Stats().Lost != tt.lost {
+					t.Errorf("the delivery took %s, want %s, and %d events are lost", took, tt.want, l.Stats().Lost)
+				}
+			})
+		})
+	}
 }
 
 // An operator must be able to end an outage that FailClosed causes, in bounded memory.

@@ -31,16 +31,16 @@ func (l *Log) isSeparate(e *Event) bool {
 }
 
 // writeSummary writes the summary of unidentified clients, unless it is younger than minAge. While a queue is full, the
-// summary waits, and counts further events.
-func (l *Log) writeSummary(minAge time.Duration) {
+// summary waits, and counts further events. end is the end of its delivery without a queue.
+func (l *Log) writeSummary(minAge time.Duration, end time.Time) {
 	if l.hasSpace() {
-		l.putSummary(minAge)
+		l.putSummary(minAge, end)
 	} else {
 		l.unidentified.Postpone()
 	}
 }
 
-func (l *Log) putSummary(minAge time.Duration) {
+func (l *Log) putSummary(minAge time.Duration, end time.Time) {
 	s := l.unidentified.Summary(l.now(), minAge)
 	if s == nil {
 		return
@@ -51,5 +51,5 @@ func (l *Log) putSummary(minAge time.Duration) {
 	for _, ofOne := range []string{DurationAnnotation, SentAnnotation, ReceivedAnnotation} {
 		delete(e.Annotations, ofOne)
 	}
-	l.put(&e, s.Count, true)
+	l.put(&e, s.Count, true, end)
 }
