@@ -2,8 +2,9 @@
 //
 //   - All Sinks with one StreamPrefix share a log stream for each hour. The first one creates it. AWS limits how many
 //     streams are created a second, but not how many programs write into one.
-//   - An event has the time of its stage, also if it is delivered later.
-//   - Events that CloudWatch rejects among others are reported by their indexes.
+//   - An event has the time of its stage, also if it is delivered later. If CloudWatch finds that time too old or too
+//     new, the event gets the present time. Its text keeps its own.
+//   - Events that CloudWatch rejects again are reported by their indexes.
 package loggroup
 
 import (
@@ -77,14 +78,21 @@ func (s *Sink) Deliver(ctx context.Context, events [][]byte) (accepted int, err 
 			return accepted, fmt.Errorf("deliver an audit event of %d bytes: %w: CloudWatch Logs accepts %d",
 				len(events[accepted]), audit.ErrRejected, maxBatchBytes-eventOverhead)
 		}
-		info, err := s.put(ctx, batch)
+		size := len(batch)
+		batch, err := s.put(ctx, batch)
+		if err == nil && len(batch) > 0 {
+			for i := range batch {
+				batch[i].at = time.Now()
+			}
+			batch, err = s.put(ctx, batch)
+		}
 		if err != nil {
 			return accepted, fmt.Errorf("deliver %d audit events to the log group %s: %w", len(batch), s.cfg.Group, err)
 		}
-		if rejected := rejection(batch, info, accepted); rejected != nil {
-			return accepted + len(batch), rejected
+		if len(batch) > 0 {
+			return accepted + size, rejection(batch, accepted)
 		}
-		accepted += len(batch)
+		accepted += size
 	}
 	return accepted, nil
 }
@@ -130,8 +138,9 @@ func timeOf(line []byte) time.Time {
 	return e.StageTimestamp.Time
 }
 
-// put delivers a batch. It creates the log stream if there is none.
-func (s *Sink) put(ctx context.Context, batch []event) (*types.RejectedLogEventsInfo, error) {
+// put delivers a batch, and returns the events that CloudWatch rejected for their times. It creates the log stream if
+// there is none. With an error, it returns the batch.
+func (s *Sink) put(ctx context.Context, batch []event) (rejected []event, err error) {
 	stream := s.cfg.StreamPrefix + time.Now().UTC().Format("/2006/01/02/15")
 	in := &cloudwatchlogs.PutLogEventsInput{LogGroupName: &s.cfg.Group, LogStreamName: &stream}
 	for _, e := range batch {
@@ -143,15 +152,15 @@ func (s *Sink) put(ctx context.Context, batch []event) (*types.RejectedLogEvents
 		out, err := s.client.PutLogEvents(ctx, in)
 		switch code := awsclient.Code(err); {
 		case err == nil:
-			return out.RejectedLogEventsInfo, nil
+			return outOfTime(batch, out.RejectedLogEventsInfo), nil
 		case code == "ResourceNotFoundException" && !isRetry:
 			if err := s.createStream(ctx, stream); err != nil {
-				return nil, err
+				return batch, err
 			}
 		case code == "InvalidParameterException" && mayBeInvalid(batch):
-			return nil, fmt.Errorf("%w: %w", audit.ErrRejected, awsclient.Discreet(err))
+			return batch, fmt.Errorf("%w: %w", audit.ErrRejected, awsclient.Discreet(err))
 		default:
-			return nil, awsclient.Discreet(err)
+			return batch, awsclient.Discreet(err)
 		}
 	}
 }
@@ -170,9 +179,9 @@ func (s *Sink) createStream(ctx context.Context, stream string) error {
 	return nil
 }
 
-// rejection returns the events of a batch that CloudWatch rejected, or nil if there are none. Those before an index are
-// too old, and those from another index are too new. skipped is the number of events before the batch.
-func rejection(batch []event, info *types.RejectedLogEventsInfo, skipped int) *audit.RejectedError {
+// outOfTime returns the events of a batch that CloudWatch rejected. Those before an index are too old, and those from
+// another index are too new.
+func outOfTime(batch []event, info *types.RejectedLogEventsInfo) []event {
 	if info == nil {
 		return nil
 	}
@@ -181,14 +190,20 @@ func rejection(batch []event, info *types.RejectedLogEventsInfo, skipped int) *a
 	if info.TooNewLogEventStartIndex != nil {
 		end = *info.TooNewLogEventStartIndex
 	}
-	rejected := &audit.RejectedError{Why: "CloudWatch Logs finds their times too old or too new"}
+	var rejected []event
 	for i, e := range batch {
 		if i < int(begin) || i >= int(end) {
-			rejected.Events = append(rejected.Events, skipped+e.index)
+			rejected = append(rejected, e)
 		}
 	}
-	if len(rejected.Events) == 0 {
-		return nil
+	return rejected
+}
+
+// rejection returns the error for events that CloudWatch rejected. skipped is the number of events before their batch.
+func rejection(events []event, skipped int) *audit.RejectedError {
+	rejected := &audit.RejectedError{Why: "CloudWatch Logs finds their times and the present time too old or too new"}
+	for _, e := range events {
+		rejected.Events = append(rejected.Events, skipped+e.index)
 	}
 	slices.Sort(rejected.Events)
 	return rejected

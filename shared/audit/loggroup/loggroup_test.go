@@ -154,12 +154,13 @@ func TestGroupRefusesEvents(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if want := max(queue, 1); accepted != want || closed.Stats().Waiting != want || len(s.events()) != 0 {
+			waiting := max(queue, 1) // without a queue, the first call is refused, and the event that it was received waits
+			if accepted != queue || closed.Stats().Waiting != waiting || len(s.events()) != 0 {
 				t.Errorf("%d calls are accepted, %+v", accepted, closed.Stats())
 			}
 			s.Refuse("", 0)
 			waittest.Until(t, "a call is accepted again", func() bool { return record(closed) == nil })
-			if err := closed.Close(t.Context()); err != nil || len(s.events()) != accepted+1 || closed.Stats().Lost != 0 {
+			if err := closed.Close(t.Context()); err != nil || len(s.events()) != waiting+1 || closed.Stats().Lost != 0 {
 				t.Errorf("%v, %d events arrived, %+v", err, len(s.events()), closed.Stats())
 			}
 
@@ -316,7 +317,8 @@ func TestLargeEventIsRejected(t *testing.T) {
 	}
 }
 
-// CloudWatch acknowledges a batch although it rejects some of its events. An operator must learn that they are lost.
+// CloudWatch acknowledges a batch although it rejects some of its events. If it rejects them with the present time, too,
+// an operator must learn that they are lost.
 func TestRejectedEventsAreCounted(t *testing.T) {
 	now := time.Now()
 	lines := [][]byte{
@@ -336,9 +338,13 @@ func TestRejectedEventsAreCounted(t *testing.T) {
 		"none but a key":  {`{"tooOldLogEventEndIndex":0}`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &api{answer: func([]types.InputLogEvent) (int, string) {
+			a := &api{}
+			a.answer = func([]types.InputLogEvent) (int, string) {
+				if len(a.batches) > 1 {
+					return http.StatusOK, `{"rejectedLogEventsInfo":{"tooNewLogEventStartIndex":0}}`
+				}
 				return http.StatusOK, `{"rejectedLogEventsInfo":` + tt.info + `}`
-			}}
+			}
 			n, err := a.sink(t).Deliver(t.Context(), lines)
 			var rejected *audit.RejectedError
 			if errors.As(err, &rejected) != (tt.want != nil) || n != len(lines) ||
@@ -350,9 +356,43 @@ func TestRejectedEventsAreCounted(t *testing.T) {
 	a := &api{answer: func([]types.InputLogEvent) (int, string) {
 		return http.StatusOK, `{"rejectedLogEventsInfo":{"tooNewLogEventStartIndex":0}}`
 	}}
-	l := audit.New(audit.Config{Sinks: []audit.Sink{a.sink(t)}, FailClosed: true, Log: quiet})
-	if err := record(l); err != nil || l.Stats().Lost != 1 || len(a.batches) != 1 {
+	l := audit.New(audit.Config{Sinks: []audit.Sink{a.sink(t)}, Log: quiet})
+	if err := record(l); err != nil || l.Stats().Lost != 1 || len(a.batches) != 2 {
 		t.Errorf("%v, %+v after %d calls", err, l.Stats(), len(a.batches))
+	}
+}
+
+// After a long outage of CloudWatch, or with a clock that is wrong, events must not be lost for their times.
+func TestEventOutOfTimeGetsPresentTime(t *testing.T) {
+	began := time.Now()
+	lines := [][]byte{lineAt(began.Add(3*time.Hour), "future"), lineAt(began.Add(-20*24*time.Hour), "old")}
+	failing := 0 // the number of the call that fails, from 1
+	a := &api{}
+	a.answer = func(batch []types.InputLogEvent) (int, string) {
+		at := time.UnixMilli(*batch[0].Timestamp)
+		switch {
+		case len(a.batches) == failing:
+			return http.StatusForbidden, `{"__type":"AccessDeniedException"}`
+		case at.Before(began.Add(-14 * 24 * time.Hour)):
+			return http.StatusOK, `{"rejectedLogEventsInfo":{"tooOldLogEventEndIndex":1}}`
+		case at.After(time.Now().Add(2 * time.Hour)):
+			return http.StatusOK, `{"rejectedLogEventsInfo":{"tooNewLogEventStartIndex":0}}`
+		}
+		return http.StatusOK, "{}"
+	}
+	if n, err := a.sink(t).Deliver(t.Context(), lines); n != 2 || err != nil || len(a.batches) != 4 {
+		t.Fatalf("%d are accepted after %d calls, %v", n, len(a.batches), err)
+	}
+	for i, line := range lines {
+		e := a.batches[2*i+1][0]
+		moved := time.UnixMilli(*e.Timestamp).Sub(began)
+		if moved < -time.Second || moved > time.Minute || *e.Message != strings.TrimSpace(string(line)) {
+			t.Errorf("%s has the time %d", *e.Message, *e.Timestamp)
+		}
+	}
+	failing = len(a.batches) + 4
+	if n, err := a.sink(t).Deliver(t.Context(), lines); n != 1 || err == nil || errors.Is(err, audit.ErrRejected) {
+		t.Errorf("%d are accepted although the last call failed, %v", n, err)
 	}
 }
 
