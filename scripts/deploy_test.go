@@ -287,6 +287,31 @@ func TestDeployCreatesTheRoleOfECS(t *testing.T) {
 	}
 }
 
+// A wrong argument must be refused before anything is changed in the account or in samconfig.toml. Otherwise the
+// next deployment would have a digest that it did not choose.
+func TestDeployChecksCanaryFirst(t *testing.T) {
+	for name, tt := range map[string]struct{ canary, provisioned string }{
+		"preset":      {"Canary99", ""},
+		"provisioned": {"AllAtOnce", "-1"},
+		"no aliases":  {"", "2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const samconfig = `parameter_overrides = "Architecture=arm64 BridgeDigest=` + oldDigest + `"`
+			c := newCheckout(t)
+			c.write(c.bin, "go", fakeGoCanary)
+			c.write(c.bin, "images", "v1@"+newDigest)
+			c.write(c.dir, "samconfig.toml", samconfig)
+			out, calls, code := c.deploy("v1", "arm64", tt.canary, tt.provisioned)
+			if code != 1 || strings.Contains(calls, "service-linked-role") || strings.Contains(calls, "sam") {
+				t.Errorf("code %d, calls\n%soutput\n%s", code, calls, out)
+			}
+			if got, err := os.ReadFile(filepath.Join(c.dir, "samconfig.toml")); err != nil || string(got) != samconfig {
+				t.Errorf("samconfig.toml is %s%v", got, err)
+			}
+		})
+	}
+}
+
 // A wrong argument must be refused before anything is built. No generated template may stay in the checkout, because a
 // later sam build could use it.
 func TestDeployWithCanary(t *testing.T) {
