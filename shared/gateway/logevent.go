@@ -120,14 +120,14 @@ func failureAttrs(c *call, isIdentified, isAborted bool) (attrs []slog.Attr, lea
 	if !isIdentified {
 		text = func(key, value string) slog.Attr { return slog.String(key, limits.Cut(value, limits.MaxUnidentified)) }
 	}
-	if c.err != nil {
+	switch {
+	case c.err != nil:
 		attrs = append(attrs, slog.String("reason", string(c.err.Reason)), text("error", c.err.Message))
 		if c.err.Err != nil && c.err.Code() >= http.StatusInternalServerError {
 			attrs = append(attrs, text("cause", c.err.Err.Error()))
 			least = slog.LevelWarn
 		}
-	}
-	if isAborted {
+	case isAborted:
 		attrs = append(attrs, slog.String("reason", string(status.Aborted)))
 	}
 	return attrs, least
