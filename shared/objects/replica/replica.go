@@ -3,6 +3,7 @@
 //
 //   - A result includes every write that was completed [Config.MaxAge] before the call. [Replica.AsOf] returns the time
 //     of its validation. Later results also include every write that was completed before that time.
+//   - The revision of a list is that of its validation, or a later one.
 //   - If the validation fails, the read fails. Package cache serves stale values during an outage.
 //   - The memory contains at most maxObjects objects and, in addition, at most maxLists lists of any size.
 package replica
@@ -251,6 +252,8 @@ func (r *Replica) List(ctx context.Context, prefix string, limit int, cont strin
 	known, ok := r.lists[prefix]
 	r.mu.Unlock()
 	if ok {
+		// Every change until this revision is applied, and none of them has this prefix.
+		known.Revision = max(known.Revision, before.revision)
 		return known, nil
 	}
 	page, err := r.cfg.Store.List(ctx, prefix, 0, "")

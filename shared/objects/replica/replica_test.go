@@ -214,6 +214,28 @@ func TestListIsReadAgainAfterAChange(t *testing.T) {
 	s.wantCalls(0, 2, 4, 2)
 }
 
+// A watch begins at the revision of a list. The store compacts old revisions, and a watch from one of these fails.
+func TestCachedListHasTheRevisionOfItsValidation(t *testing.T) {
+	s := newSetup(t)
+	s.create("clusters/a", "1")
+	s.settle()
+	list := func() objects.Page {
+		t.Helper()
+		page, err := s.List(t.Context(), "clusters/", 0, "")
+		if err != nil || len(page.Objects) != 1 {
+			t.Fatal(page.Objects, err)
+		}
+		return page
+	}
+	list()
+	last := s.create("roles/x", "1").Revision
+	s.clock.Step(maxAge + time.Millisecond)
+	if got := list().Revision; got != last {
+		t.Errorf("the list has revision %d, and the store %d", got, last)
+	}
+	s.wantCalls(0, 1, 3, 1) // the list is still that of the memory
+}
+
 func TestFreshReadSeesTheLastWrite(t *testing.T) {
 	s := newSetup(t)
 	a := s.create("clusters/a", "1")
