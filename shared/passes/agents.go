@@ -12,6 +12,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
@@ -103,7 +104,7 @@ func (i *Issuer) EnrolAgent(ctx context.Context, c *clusterv1alpha1.Cluster, ttl
 		return secrets.Value{}, err
 	}
 	if err = i.replace(ctx, v1alpha1.AgentPrefix+c.Name, value); err == nil {
-		err = i.setCondition(ctx, c.Name, nil)
+		err = i.editCondition(ctx, c.Name, func(*metav1.Condition) (*metav1.Condition, error) { return nil, nil })
 	}
 	return token, err
 }

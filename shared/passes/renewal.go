@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -134,30 +133,32 @@ var errEnrolmentGone = errors.New("the enrolment is gone")
 // Every bridge refuses these credentials within MaxAge. EndAgents does nothing if they have ended already, or if the
 // enrolment was deleted or replaced.
 func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
-	err := i.editEnrolment(ctx, a, func(*enrolment) (bool, error) { return false, nil })
-	if isRefusal(err) {
-		return nil
+	reused := &metav1.Condition{
+		Type: clusterv1alpha1.AgentCredentialReused, Status: metav1.ConditionTrue, Reason: "CopyUsed",
+		LastTransitionTime: metav1.NewTime(r.Time).Rfc3339Copy(),
+		Message: fmt.Sprintf("a replaced credential of the agents was used at %s from %s: it or an earlier one was "+
+			"copied; %s", r.Time.UTC().Format(time.RFC3339), r.From, rejoinHint(a.Cluster)),
 	}
 	// Set the condition first: if that fails, the next use of a replaced credential tries again. Once the credentials
-	// have ended, no use would set it.
+	// have ended, no use would set it. The enrolment is read after the Cluster, so that the condition of a later
+	// enrolment is never replaced.
+	err := i.editCondition(ctx, a.Cluster, func(*metav1.Condition) (*metav1.Condition, error) {
+		return reused, i.editEnrolment(ctx, a, func(*enrolment) (bool, error) { return false, nil })
+	})
 	if err == nil {
-		err = i.setCondition(ctx, a.Cluster, &metav1.Condition{
-			Type: clusterv1alpha1.AgentCredentialReused, Status: metav1.ConditionTrue, Reason: "CopyUsed",
-			LastTransitionTime: metav1.NewTime(r.Time).Rfc3339Copy(),
-			Message: fmt.Sprintf("a replaced credential of the agents was used at %s from %s: it or an earlier one was "+
-				"copied; %s", r.Time.UTC().Format(time.RFC3339), r.From, rejoinHint(a.Cluster)),
+		err = i.editEnrolment(ctx, a, func(e *enrolment) (bool, error) {
+			e.Reuse = &r
+			return true, nil
 		})
 	}
-	if err != nil {
-		return err
-	}
-	err = i.editEnrolment(ctx, a, func(e *enrolment) (bool, error) {
-		e.Reuse = &r
-		return true, nil
-	})
 	switch {
 	case errors.Is(err, errEnrolmentGone): // meanwhile the cluster has joined again, or its agents were revoked
-		return i.setCondition(ctx, a.Cluster, nil)
+		return i.editCondition(ctx, a.Cluster, func(c *metav1.Condition) (*metav1.Condition, error) {
+			if c != nil && c.Message == reused.Message {
+				return nil, nil
+			}
+			return c, nil
+		})
 	case isRefusal(err):
 		return nil
 	}
@@ -211,8 +212,11 @@ func storeFailed(err error) *status.Error {
 		Message: "the " + agentCredential + " cannot be renewed or ended: the gateway's store fails now; try again"}
 }
 
-// setCondition sets the condition AgentCredentialReused to c, or removes it if c is nil.
-func (i *Issuer) setCondition(ctx context.Context, cluster string, c *metav1.Condition) error {
+// editCondition replaces the condition AgentCredentialReused of a Cluster by the result of edit. Both are nil if there
+// is no such condition. After a conflict it calls edit again. If the Cluster is missing, it does nothing.
+func (i *Issuer) editCondition(
+	ctx context.Context, cluster string, edit func(*metav1.Condition) (*metav1.Condition, error),
+) error {
 	for range attempts {
 		o, err := i.Objects.Get(ctx, clusterv1alpha1.Prefix+cluster)
 		if errors.Is(err, objects.ErrNotFound) {
@@ -224,11 +228,18 @@ func (i *Issuer) setCondition(ctx context.Context, cluster string, c *metav1.Con
 		if err != nil {
 			return err
 		}
-		others := slices.DeleteFunc(slices.Clone(obj.Status.Conditions), func(other metav1.Condition) bool {
-			return other.Type == clusterv1alpha1.AgentCredentialReused
-		})
-		if c == nil && len(others) == len(obj.Status.Conditions) {
-			return nil
+		var old *metav1.Condition
+		var others []metav1.Condition
+		for n, c := range obj.Status.Conditions {
+			if c.Type == clusterv1alpha1.AgentCredentialReused {
+				old = &obj.Status.Conditions[n]
+			} else {
+				others = append(others, c)
+			}
+		}
+		c, err := edit(old)
+		if err != nil || c == old {
+			return err
 		}
 		if obj.Status.Conditions = others; c != nil {
 			c.ObservedGeneration = obj.Generation

@@ -1,6 +1,7 @@
 package passes_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/passes/agenttest"
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
@@ -62,6 +64,19 @@ func (a *agents) enrol() possession.Credential {
 		a.t.Fatal(err)
 	}
 	return c
+}
+
+func (a *agents) conditions() []metav1.Condition {
+	a.t.Helper()
+	o, err := a.Objects.Get(a.t.Context(), clusterv1alpha1.Prefix+"prod")
+	var c clusterv1alpha1.Cluster
+	if err == nil {
+		err = json.Unmarshal(o.Value, &c)
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return c.Status.Conditions
 }
 
 // A log, or a proxy that ends TLS, may contain a copy of an agent's headers.
@@ -145,12 +160,78 @@ func TestReuseEndsNoLaterEnrolment(t *testing.T) {
 	if _, err := a.connect(later); err != nil {
 		t.Error(err)
 	}
-	o, err := a.Objects.Get(t.Context(), clusterv1alpha1.Prefix+"prod")
-	var c clusterv1alpha1.Cluster
-	if err == nil {
-		err = json.Unmarshal(o.Value, &c)
+	if got := a.conditions(); len(got) > 0 {
+		t.Errorf("conditions %+v", got)
 	}
-	if err != nil || len(c.Status.Conditions) > 0 {
-		t.Errorf("conditions %+v, %v", c.Status.Conditions, err)
+}
+
+// steppedStore calls before ahead of its call number step.
+type steppedStore struct {
+	objects.Store
+	calls, step int
+	before      func()
+}
+
+func (s *steppedStore) count() {
+	if s.calls++; s.calls == s.step {
+		s.before()
+	}
+}
+
+func (s *steppedStore) Get(ctx context.Context, key string) (objects.Object, error) {
+	s.count()
+	return s.Store.Get(ctx, key)
+}
+
+func (s *steppedStore) Update(ctx context.Context, key string, value []byte, revision uint64) (objects.Object, error) {
+	s.count()
+	return s.Store.Update(ctx, key, value, revision)
+}
+
+// Two bridges may find copies of credentials while the cluster joins again. An administrator must see the condition as
+// long as the agents cannot connect, and no longer.
+func TestConditionFollowsTheLatestEnrolment(t *testing.T) {
+	const thisBridge, otherBridge = "192.0.2.7", "192.0.2.8"
+	for name, isReused := range map[string]bool{"which is in use": false, "which another bridge ends": true} {
+		t.Run(name, func(t *testing.T) {
+			for step := 1; ; step++ {
+				a := newAgents(t)
+				endBy := func(g agenttest.Gateway, from string) {
+					t.Helper()
+					first := a.enrol()
+					a.renewLater(first)
+					a.Clock.Advance(10 * time.Minute)
+					var reused *passes.ReusedError
+					if _, err := a.connect(first); !errors.As(err, &reused) {
+						t.Fatalf("an old generation: %v", err)
+					}
+					reuse := passes.Reuse{Time: a.Clock.Now(), From: from}
+					if err := g.Issuer.EndAgents(t.Context(), reused.Agent, reuse); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want := ""
+				stepped := &steppedStore{Store: a.Objects, step: step, before: func() {
+					a.enrol()
+					if isReused {
+						endBy(a.Gateway, otherBridge)
+						want = otherBridge
+					}
+				}}
+				own := *a.Issuer
+				own.Objects = stepped
+				endBy(agenttest.Gateway{Issuer: &own, Verifier: a.Verifier}, thisBridge)
+				if stepped.calls < step {
+					if step < 4 {
+						t.Fatalf("EndAgents called the store only %d times", stepped.calls)
+					}
+					return
+				}
+				if got := a.conditions(); want == "" && len(got) > 0 ||
+					want != "" && (len(got) != 1 || !strings.Contains(got[0].Message, want)) {
+					t.Errorf("before call %d of the store: conditions %+v, want one from %q", step, got, want)
+				}
+			}
+		})
 	}
 }
