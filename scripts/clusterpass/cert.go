@@ -110,7 +110,10 @@ func (a *app) certList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := issuer.Revocations(cmd.Context())
+			all, err := issuer.Revocations(cmd.Context(), func(serial string, err error) {
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: certificate %s is revoked, but the record cannot be decoded: %v\n",
+					serial, err)
+			})
 			if err != nil {
 				return err
 			}

@@ -195,7 +195,10 @@ func (a *app) passList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := issuer.List(cmd.Context())
+			all, err := issuer.List(cmd.Context(), func(name string, err error) {
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: the pass %q is invalid: its object cannot be decoded: %v; "+
+					"delete it with: clusterpass pass revoke %s\n", name, err, name)
+			})
 			if err != nil {
 				return err
 			}

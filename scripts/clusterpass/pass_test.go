@@ -9,6 +9,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 
+	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
@@ -88,6 +90,36 @@ func TestPassLifecycle(t *testing.T) {
 	list, err = c.run(t, "pass", "list")
 	if err != nil || strings.Contains(list, "ci ") || !strings.Contains(list, "laptop") {
 		t.Errorf("%s%v", list, err)
+	}
+}
+
+// An administrator must see the other passes, and how to delete the damaged one.
+func TestDamagedPassIsListedAsWarning(t *testing.T) {
+	c, _ := setup(t)
+	createPasses(t, c)
+	store, err := objectsdir.Open(filepath.Join(strings.TrimPrefix(c.store, "dir:"), "objects"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	for _, key := range []string{v1alpha1.PassPrefix + "damaged", v1alpha1.RevocationPrefix + "abc"} {
+		if _, err := store.Create(t.Context(), key, []byte("[]")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"pass", "list"}, "clusterpass pass revoke damaged\n"},
+		{[]string{"pass", "list"}, "\nlaptop "},
+		{[]string{"__complete", "pass", "revoke", ""}, "damaged\nci\nlaptop\n"},
+		{[]string{"cert", "list"}, "certificate abc is revoked"},
+		{[]string{"pass", "revoke", "damaged"}, `pass "damaged" is revoked`},
+	} {
+		if out, err := c.run(t, tt.args...); err != nil || !strings.Contains(out, tt.want) {
+			t.Errorf("%v: %s%v, want %q", tt.args, out, err, tt.want)
+		}
 	}
 }
 

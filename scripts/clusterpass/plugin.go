@@ -52,10 +52,10 @@ func (a *app) passNames(cmd *cobra.Command) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := issuer.List(cmd.Context())
-	names := make([]string, len(all))
+	var names []string
+	all, err := issuer.List(cmd.Context(), func(name string, _ error) { names = append(names, name) })
 	for i := range all {
-		names[i] = all[i].Name
+		names = append(names, all[i].Name)
 	}
 	return names, err
 }

@@ -198,18 +198,31 @@ func (i *Issuer) mintToken(ctx context.Context, out *Issued) (err error) {
 	return err
 }
 
-// List returns all passes, sorted by name, including expired ones that Prune has not deleted.
-func (i *Issuer) List(ctx context.Context) ([]v1alpha1.Pass, error) {
-	page, err := i.Objects.List(ctx, v1alpha1.PassPrefix, 0, "")
+// List returns all passes, sorted by name, including expired ones that Prune has not deleted. It calls onInvalid for
+// each pass that cannot be decoded. Such a pass authenticates no request, and Revoke deletes it.
+func (i *Issuer) List(ctx context.Context, onInvalid func(name string, err error)) ([]v1alpha1.Pass, error) {
+	return list(ctx, i.Objects, v1alpha1.PassPrefix, onInvalid, func(p *v1alpha1.Pass, name string) { p.Name = name })
+}
+
+// list decodes all objects with a prefix, and calls onInvalid for those that cannot be decoded.
+func list[T any](
+	ctx context.Context, store objects.Lister, prefix string, onInvalid func(name string, err error),
+	setName func(obj *T, name string),
+) ([]T, error) {
+	page, err := store.List(ctx, prefix, 0, "")
 	if err != nil {
 		return nil, err
 	}
-	out := make([]v1alpha1.Pass, len(page.Objects))
-	for n, o := range page.Objects {
-		if err := json.Unmarshal(o.Value, &out[n]); err != nil {
-			return nil, fmt.Errorf("read %s: %w", o.Key, err)
+	out := make([]T, 0, len(page.Objects))
+	for _, o := range page.Objects {
+		var obj T
+		name := strings.TrimPrefix(o.Key, prefix)
+		if err := json.Unmarshal(o.Value, &obj); err != nil {
+			onInvalid(name, err)
+			continue
 		}
-		out[n].Name = strings.TrimPrefix(o.Key, v1alpha1.PassPrefix)
+		setName(&obj, name)
+		out = append(out, obj)
 	}
 	return out, nil
 }

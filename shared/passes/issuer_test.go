@@ -171,6 +171,48 @@ func TestValidateNamesTheFirstField(t *testing.T) {
 	}
 }
 
+// An object that a program damaged must not hide the other passes and revocations. It must never allow more than before.
+func TestUndecodableObjectsAreReported(t *testing.T) {
+	o := newTestGateway(t)
+	damaged, intact := o.issue("damaged", certificate), o.issue("intact", certificate)
+	for _, key := range []string{v1alpha1.PassPrefix + "damaged", v1alpha1.RevocationPrefix + "abc"} {
+		if err := o.replace(t.Context(), key, []byte(`{"spec":{"user":7}}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := o.RevokeCertificate(t.Context(), Revocation{Serial: "def"}); err != nil {
+		t.Fatal(err)
+	}
+	var reported []string
+	report := func(name string, err error) {
+		if err == nil {
+			t.Errorf("%s has no error", name)
+		}
+		reported = append(reported, name)
+	}
+	all, err := o.List(t.Context(), report)
+	if err != nil || len(all) != 1 || all[0].Name != "intact" || !slices.Equal(reported, []string{"damaged"}) {
+		t.Errorf("passes %+v, reported %q, %v", all, reported, err)
+	}
+	reported = nil
+	revoked, err := o.Revocations(t.Context(), report)
+	if err != nil || len(revoked) != 1 || revoked[0].Name != "def" || !slices.Equal(reported, []string{"abc"}) {
+		t.Errorf("revocations %+v, reported %q, %v", revoked, reported, err)
+	}
+	u, err := o.authenticate(damaged)
+	o.wantRefused(u, err, "its object cannot be decoded")
+	if _, err := o.authenticate(intact); err != nil {
+		t.Error(err)
+	}
+	o.wantRefused(nil, o.checkRevocation(t.Context(), "abc"), "was revoked")
+	if err := o.Prune(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := o.Revoke(t.Context(), "damaged"); err != nil {
+		t.Error(err)
+	}
+}
+
 // Expired passes must not fill the store, and valid ones must stay.
 func TestPrune(t *testing.T) {
 	o := newTestGateway(t)
@@ -186,7 +228,7 @@ func TestPrune(t *testing.T) {
 		if err := o.Prune(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		all, err := o.List(t.Context())
+		all, err := o.List(t.Context(), func(name string, err error) { t.Errorf("%s: %v", name, err) })
 		if err != nil || want == nil && len(all) != prunePage+2 || want != nil &&
 			!slices.EqualFunc(all, want, func(p v1alpha1.Pass, name string) bool { return p.Name == name }) {
 			t.Errorf("%d passes are left, %v", len(all), err)

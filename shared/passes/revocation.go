@@ -58,17 +58,11 @@ func (i *Issuer) RevokeCertificate(ctx context.Context, r Revocation) (string, e
 	return serial, err
 }
 
-// Revocations lists the revoked certificates by serial number.
-func (i *Issuer) Revocations(ctx context.Context) ([]v1alpha1.Revocation, error) {
-	page, err := i.Objects.List(ctx, v1alpha1.RevocationPrefix, 0, "")
-	if err != nil {
-		return nil, err
-	}
-	out := make([]v1alpha1.Revocation, len(page.Objects))
-	for n, o := range page.Objects {
-		if err := json.Unmarshal(o.Value, &out[n]); err != nil {
-			return nil, fmt.Errorf("read %s: %w", o.Key, err)
-		}
-	}
-	return out, nil
+// Revocations lists the revoked certificates by serial number. It calls onInvalid for each revocation that cannot be
+// decoded, which still revokes its certificate.
+func (i *Issuer) Revocations(
+	ctx context.Context, onInvalid func(serial string, err error),
+) ([]v1alpha1.Revocation, error) {
+	return list(ctx, i.Objects, v1alpha1.RevocationPrefix, onInvalid,
+		func(r *v1alpha1.Revocation, serial string) { r.Name = serial })
 }

@@ -159,7 +159,7 @@ func TestPlainCertificates(t *testing.T) {
 	if _, err := o.authenticateLeaf(other); err != nil {
 		t.Errorf("another of the same user: %v", err)
 	}
-	all, err := o.Revocations(t.Context())
+	all, err := o.Revocations(t.Context(), func(serial string, err error) { t.Errorf("%s: %v", serial, err) })
 	if err != nil || len(all) != 1 || all[0].Name != serial || all[0].Spec.Reason != "lost" || all[0].Spec.User != "bob" {
 		t.Errorf("%+v, %v", all, err)
 	}
