@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/limits"
 )
@@ -36,6 +37,8 @@ type Event struct {
 	APIID          string // REST, HTTP
 	Stage          string // REST, HTTP
 	RequestID      string // REST, HTTP: API Gateway's request ID
+	// Deadline is the end of the invocation. Lambda ends the process then. It is zero if there is none.
+	Deadline time.Time
 }
 
 // ClientCert is a client certificate that API Gateway verified.

@@ -108,6 +108,7 @@ func (f *Function) context(ctx context.Context, ev *Event) (context.Context, con
 	// response were complete.
 	ctx = context.WithValue(ctx, http.ServerContextKey, f.server)
 	end, ok := ctx.Deadline()
+	ev.Deadline = end
 	if !ok {
 		return context.WithCancel(ctx)
 	}

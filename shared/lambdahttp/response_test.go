@@ -497,11 +497,17 @@ func TestDeadline(t *testing.T) {
 			end := time.Now().Add(tt.given)
 			ctx, cancel := context.WithDeadline(t.Context(), end)
 			defer cancel()
-			var got time.Time
-			f := New(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got, _ = r.Context().Deadline() }),
-				Options{Margin: tt.margin})
+			var got, invocation time.Time
+			f := New(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				got, _ = r.Context().Deadline()
+				ev, _ := EventFrom(r.Context())
+				invocation = ev.Deadline
+			}), Options{Margin: tt.margin})
 			if _, err := f.Invoke(ctx, payload(t, "alb-multi")); err != nil {
 				t.Fatal(err)
+			}
+			if !invocation.Equal(end) {
+				t.Errorf("the event has the deadline %v, want %v", invocation, end)
 			}
 			want := end.Add(tt.want - tt.given)
 			if got.After(end) || got.Before(want.Add(-time.Millisecond)) || got.After(want.Add(time.Second)) {
