@@ -297,6 +297,43 @@ func TestFunctionReportsLostEvents(t *testing.T) {
 	log.WaitFor(t, `"AuditEventsLost":1`)
 }
 
+// Without versions in metrics, an alarm could not distinguish the faults of a canary from those of the version before.
+func TestFunctionReportsItsVersion(t *testing.T) {
+	for version, want := range map[string][]string{
+		"": {`"Dimensions":[[]]`},
+		"7": {
+			`"Dimensions":[[],["FunctionName","ExecutedVersion"]]`, `"FunctionName":"f"`, `"ExecutedVersion":"7"`,
+			`"FailedRequests":1`, `{"Name":"FailedRequests","Unit":"Count"}`, `"AuditEventsWaiting":1`,
+		},
+	} {
+		t.Run("version "+version, func(t *testing.T) {
+			var log waittest.Buffer
+			fn := gateway.NewFunction("")
+			fn.Name, fn.Version = "f", version
+			h := newGateway(t, gatewaytest.Options{Function: fn, Configure: func(c *gateway.Config) {
+				c.Log, c.MetricsNamespace = jsonLog(&log), "Clusterpass/test"
+				c.Audit = audit.New(audit.Config{
+					Sinks:      []audit.Sink{sinkFunc(func([][]byte) (int, error) { return 0, io.ErrClosedPipe })},
+					FailClosed: true, Log: jsonLog(io.Discard),
+				})
+			}})
+			h.LogIn("ann", access.Masters)
+			resp := h.Do("GET", "/clusters/m/api/v1/pods", nil, "")
+			gatewaytest.WantStatus(t, resp, http.StatusServiceUnavailable, "audit_unavailable",
+				"the call is refused: its audit event could not be recorded")
+			log.WaitFor(t, `"AuditCallsRefused":1`)
+			for _, text := range want {
+				if !strings.Contains(log.String(), text) {
+					t.Errorf("no %s in %s", text, log.String())
+				}
+			}
+			if version == "" && strings.Contains(log.String(), "FailedRequests") {
+				t.Errorf("a metric that no alarm reads: %s", log.String())
+			}
+		})
+	}
+}
+
 type sinkFunc func(events [][]byte) (int, error)
 
 func (f sinkFunc) Deliver(_ context.Context, events [][]byte) (int, error) { return f(events) }

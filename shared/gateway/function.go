@@ -46,6 +46,9 @@ type Function struct {
 	// bridge. A request that lasts FirstByte or longer is slow. After a slow request, forward and callFleet redirect
 	// similar requests for some time. Otherwise waiting requests could use up the concurrency that all members share.
 	FirstByte time.Duration
+	// Name and Version are those of the function in Lambda, if Version is published. They are dimensions of its metrics.
+	// Version "" means $LATEST.
+	Name, Version string
 
 	bridge     string     // base URL; "" for the host of the request
 	overflowed recentKeys // keys from overflowKey

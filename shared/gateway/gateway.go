@@ -93,7 +93,8 @@ type Gateway struct {
 	discovery   *discovery
 	prefetched  atomic.Bool // see authorizedMember
 	reportedMu  sync.Mutex
-	reported    metricCounts // guarded by reportedMu
+	reported    metricCounts  // guarded by reportedMu
+	failed      atomic.Uint64 // requests that the gateway failed itself, with 5xx
 
 	unidentified *limits.Combiner[logEvent]
 }

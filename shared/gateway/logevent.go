@@ -52,6 +52,9 @@ func (g *Gateway) failPanic(w *countingWriter, r *http.Request, c *call, panicke
 // logRequest logs one event for the request. Beyond a rate, unidentified callers have one event for many requests.
 func (g *Gateway) logRequest(r *http.Request, w *countingWriter, c *call, isAborted bool) {
 	g.logSummary(limits.CombineEvery)
+	if c.err != nil && c.err.Code() >= http.StatusInternalServerError {
+		g.failed.Add(1)
+	}
 	isIdentified := c.isIdentified(w.code)
 	failure, level := failureAttrs(c, isIdentified, isAborted)
 	if !isIdentified && g.cfg.Log.Enabled(r.Context(), level) {

@@ -15,6 +15,16 @@ const (
 	StaleReadsMetric   = "StaleReads"
 	AuditLostMetric    = "AuditEventsLost"
 	AuditRefusedMetric = "AuditCallsRefused"
+	// AuditWaitingMetric is the number of events in a function's memory. They wait because their delivery failed.
+	AuditWaitingMetric = "AuditEventsWaiting"
+	// FailedRequestsMetric counts the requests that a published version of a function failed itself, with 5xx.
+	FailedRequestsMetric = "FailedRequests"
+)
+
+// The dimensions of metrics of a published version. AWS's own metrics have the same.
+const (
+	functionDimension = "FunctionName"
+	versionDimension  = "ExecutedVersion"
 )
 
 // Completed is a request whose response has ended.
@@ -58,25 +68,31 @@ func (g *Gateway) staleReads() (n uint64) {
 }
 
 // metricCounts contains counts that a function reports.
-type metricCounts struct{ stale, lost, refused uint64 }
+type metricCounts struct{ stale, lost, refused, waiting, failed uint64 }
 
-// newCounts returns the counts since its last call.
+// newCounts returns the counts since its last call, and the events that wait now.
 func (g *Gateway) newCounts() metricCounts {
 	g.reportedMu.Lock() // before the counts are read, so that none is less than an earlier one
 	defer g.reportedMu.Unlock()
 	before, s := g.reported, g.AuditStats()
-	g.reported = metricCounts{g.staleReads(), s.Lost, s.Refused}
+	g.reported = metricCounts{stale: g.staleReads(), lost: s.Lost, refused: s.Refused, failed: g.failed.Load()}
 	return metricCounts{
-		g.reported.stale - before.stale, g.reported.lost - before.lost, g.reported.refused - before.refused,
+		stale: g.reported.stale - before.stale, lost: g.reported.lost - before.lost,
+		refused: g.reported.refused - before.refused, waiting: uint64(s.Waiting),
+		failed: g.reported.failed - before.failed,
 	}
 }
 
 // metricAttrs returns attributes and the least level for the log of a function's call. All are counted since the last
-// report. Lost events and refused calls are errors. Stale reads are a warning. With a namespace, the line also has the
-// embedded metric format of CloudWatch:
+// report. Stale reads are a warning, and all others are errors. With a namespace, the line also has the embedded metric
+// format of CloudWatch:
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 func (g *Gateway) metricAttrs() (attrs []slog.Attr, least slog.Level) {
 	counts := g.newCounts()
+	fn := g.cfg.Function
+	if fn.Version == "" {
+		counts.failed = 0 // only alarms of versions use it
+	}
 	var metrics []any
 	least = slog.LevelDebug
 	for _, m := range []struct {
@@ -87,6 +103,8 @@ func (g *Gateway) metricAttrs() (attrs []slog.Attr, least slog.Level) {
 		{StaleReadsMetric, counts.stale, slog.LevelWarn},
 		{AuditLostMetric, counts.lost, slog.LevelError},
 		{AuditRefusedMetric, counts.refused, slog.LevelError},
+		{AuditWaitingMetric, counts.waiting, slog.LevelError},
+		{FailedRequestsMetric, counts.failed, slog.LevelError},
 	} {
 		if m.count > 0 {
 			least = max(least, m.level)
@@ -97,10 +115,15 @@ func (g *Gateway) metricAttrs() (attrs []slog.Attr, least slog.Level) {
 	if len(attrs) == 0 || g.cfg.MetricsNamespace == "" {
 		return attrs, least
 	}
+	dimensions := [][]string{{}}
+	if fn.Version != "" {
+		dimensions = append(dimensions, []string{functionDimension, versionDimension})
+		attrs = append(attrs, slog.String(functionDimension, fn.Name), slog.String(versionDimension, fn.Version))
+	}
 	attrs = append(attrs, slog.Any("_aws", map[string]any{
 		"Timestamp": time.Now().UnixMilli(),
 		"CloudWatchMetrics": []any{map[string]any{
-			"Namespace": g.cfg.MetricsNamespace, "Dimensions": [][]string{{}}, "Metrics": metrics,
+			"Namespace": g.cfg.MetricsNamespace, "Dimensions": dimensions, "Metrics": metrics,
 		}},
 	}))
 	return attrs, least
