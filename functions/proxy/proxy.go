@@ -5,11 +5,17 @@ package proxy
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"github.com/clusterpass/clusterpass/shared/assembly"
+	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/identity"
@@ -28,6 +34,23 @@ type Config struct {
 // unique in an account and region. The template needs that for a target group that does not exist yet, since the
 // function is its target.
 type TargetGroup string
+
+var targetGroupRE = regexp.MustCompile(
+	`^arn:aws[a-z-]*:elasticloadbalancing:[a-z0-9-]+:[0-9]{12}:targetgroup/[A-Za-z0-9-]{1,32}/([0-9a-f]+|\*)$`)
+
+// Decode implements envconfig.Decoder.
+func (g *TargetGroup) Decode(v string) error {
+	if v != "" {
+		for arn := range strings.SplitSeq(v, ",") {
+			if !targetGroupRE.MatchString(arn) {
+				return errors.New("want ARNs of target groups, separated by commas without spaces; " +
+					"only the part after the name may be *")
+			}
+		}
+	}
+	*g = TargetGroup(v)
+	return nil
+}
 
 // Is reports whether arn is the ARN of one of the groups.
 func (g TargetGroup) Is(arn string) bool {
@@ -79,6 +102,9 @@ func (f *Function) Handler(
 	ctx context.Context, fleet assembly.Fleet, api gateway.API,
 ) (http.Handler, lambdahttp.Options, error) {
 	fn := gateway.NewFunction(f.cfg.BridgeURL)
+	if lambdacontext.FunctionVersion != "$LATEST" {
+		fn.Name, fn.Version = lambdacontext.FunctionName, lambdacontext.FunctionVersion
+	}
 	gw, err := f.NewGateway(ctx, assembly.Options{
 		Peer:    identity.ALBPeer(cmp.Or(f.cfg.MTLSHeader, identity.ALBHeader), f.isFromBalancer),
 		Members: f.Members, Fleet: fleet, API: api, Function: fn,
@@ -90,10 +116,30 @@ func (f *Function) Handler(
 	if f.process.IsFrozen {
 		handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			f.Members.Thaw()
-			gw.ServeHTTP(w, r)
+			gw.ServeHTTP(w, limitDelivery(r))
 		})
 	}
-	return handler, lambdahttp.Options{Overflow: fn.Overflow}, nil
+	options := lambdahttp.Options{Overflow: fn.Overflow}
+	if f.cfg.AuditWebhook != "" || f.cfg.AuditLogGroup != "" {
+		options.Margin = deliveryTime + responseTime
+	}
+	return handler, options, nil
+}
+
+const (
+	// deliveryTime is the minimum time for the delivery of an audit event, after a call that exceeds its time limit.
+	deliveryTime = 2 * time.Second
+	// responseTime is the time after the delivery, for the response and the line that counts a lost event.
+	responseTime = 250 * time.Millisecond
+)
+
+// limitDelivery returns r with the time until which its audit event can be delivered.
+func limitDelivery(r *http.Request) *http.Request {
+	ev, ok := lambdahttp.EventFrom(r.Context())
+	if !ok || ev.Deadline.IsZero() {
+		return r
+	}
+	return r.WithContext(audit.WithDeadline(r.Context(), ev.Deadline.Add(-responseTime)))
 }
 
 // isFromBalancer reports whether the configured target group sent a request, so that its header is trusted.
