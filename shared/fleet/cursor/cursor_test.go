@@ -125,14 +125,14 @@ func TestWithObject(t *testing.T) {
 	}
 }
 
-// TestOwnToken would fail if a client got 400 for the token of one cluster. After 410 it lists again.
-func TestOwnToken(t *testing.T) {
+// TestMemberToken would fail if a client got 400 for the token of one cluster. After 410 it lists again.
+func TestMemberToken(t *testing.T) {
 	for token, want := range map[string]bool{
 		"eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiYVx1MDAwMCJ9": true,
 		Token{Version: Version{7: "100"}, Next: 7}.String():                false,
 		"": false, "abc": false, "e30": false,
 	} {
-		if got := IsOwnToken(token); got != want {
+		if got := IsMemberToken(token); got != want {
 			t.Errorf("%q: %v", token, got)
 		}
 	}

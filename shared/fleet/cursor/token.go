@@ -70,8 +70,8 @@ func ParseToken(s string) (Token, error) {
 	return t, nil
 }
 
-// IsOwnToken reports whether s is a continue token of a kube-apiserver.
-func IsOwnToken(s string) bool {
+// IsMemberToken reports whether s is a continue token of a kube-apiserver.
+func IsMemberToken(s string) bool {
 	data, err := base64.RawURLEncoding.DecodeString(s)
 	var own struct {
 		Format string `json:"v"`

@@ -14,21 +14,22 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// minPageMembers is the minimum number of members that a page after the first calls. Such a page calls as many as
-// should fill it, and may end before its limit. It requests from each member as many objects as the whole page has.
+// minPageMembers is the minimum number of members that the fleet calls for each page except the first. It calls more if
+// an estimate shows that more are needed to fill the page. Each request to a member has the limit of the whole page. If
+// the called members have fewer objects than the limit, the page is shorter.
 const minPageMembers = 4
 
-// page is a list, or a page of one.
+// page is a whole list, or one page of a list.
 type page struct {
 	client      *members.Client
 	req         *request.Request
-	single      bool             // versions and continue tokens are the member's own
+	single      bool             // there is one target; the client gets its own versions and continue tokens
 	limit       int              // number of objects; 0 for all
 	memberToken string           // the single member's own continue token; "" for none
-	token       *cursor.Token    // nil on the first page
+	token       *cursor.Token    // the fleet's continue token; nil on the first page, and if memberToken is set
 	targets     []members.Target // called for this page
 	later       []members.Target // left for later pages
-	version     cursor.Version
+	version     cursor.Version   // versions of the members' lists; at first, only those that the lists must have
 }
 
 func newPage(client *members.Client, req *request.Request, targets []members.Target) (*page, error) {
@@ -57,7 +58,7 @@ func (p *page) resume(s string) error {
 	case p.single:
 		p.memberToken = s
 		return nil
-	case cursor.IsOwnToken(s):
+	case cursor.IsMemberToken(s):
 		return status.New(status.Expired, "", "the continue token belongs to one cluster, but the list covers %d now: "+
 			"list from the start", len(p.targets))
 	}
@@ -83,7 +84,7 @@ func (p *page) begin() error {
 	return err
 }
 
-// coveredBy returns the targets of a version. It fails with 410 if one of them is no target any more.
+// coveredBy returns the targets that v contains. It fails with 410 if v contains a member that is no longer a target.
 func (p *page) coveredBy(v cursor.Version) ([]members.Target, error) {
 	var out []members.Target
 	for _, t := range p.targets {
@@ -103,7 +104,8 @@ func (p *page) selectNext() error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(all, func(t members.Target) bool { return t.ID == p.token.Next }) // ParseToken checked it
+	// ParseToken has checked that Next is in Version.
+	i := slices.IndexFunc(all, func(t members.Target) bool { return t.ID == p.token.Next })
 	rest := all[i:]
 	n := len(rest)
 	if p.limit > 0 {
@@ -124,7 +126,7 @@ func (p *page) expired(failures []*members.Failure) []*members.Failure {
 func (p *page) call(t members.Target, accept string) (members.Call, error) {
 	query := p.req.Query()
 	query.Del("continue")
-	query.Set("pretty", "false") // for curl and browsers, API servers add many times as much white space
+	query.Set("pretty", "false") // by default, API servers indent JSON for curl and browsers
 	if p.memberToken != "" {
 		query.Set("continue", p.memberToken)
 	}
@@ -147,7 +149,7 @@ func (p *page) call(t members.Target, accept string) (members.Call, error) {
 		}
 		if own, ok := asked[t.ID]; ok {
 			query.Set("resourceVersion", own)
-		} else { // the version covers nothing of the member, so that any version of it is new enough
+		} else { // the requested version lacks this member, so any version of the member is new enough
 			query.Del("resourceVersion")
 			query.Del("resourceVersionMatch")
 		}
@@ -165,7 +167,8 @@ func (p *page) call(t members.Target, accept string) (members.Call, error) {
 	}, nil
 }
 
-// path returns the path of the list at a member. It changes query if rows are to be filtered by namespace.
+// path returns the path of the list at a member. If the fleet must filter the rows of a table by namespace, path
+// changes query so that each row contains its object's metadata.
 func (p *page) path(t members.Target, query url.Values) string {
 	path := p.req.Route.Path
 	if t.Scope.All || p.req.Resource.Namespace != "" {
@@ -175,12 +178,13 @@ func (p *page) path(t members.Target, query url.Values) string {
 		return request.PathInNamespace(path, t.Scope.Namespaces[0])
 	}
 	if query.Get("includeObject") == "None" {
-		query.Set("includeObject", "Metadata") // it has the namespace of a row
+		query.Set("includeObject", "Metadata")
 	}
 	return path
 }
 
-// canPass reports whether a Status may pass unchanged. Its continue token must not read as one of the fleet's.
+// canPass reports whether a member's Status may pass unchanged. It may not if the fleet would parse the continue token
+// in that Status as the fleet's own.
 func canPass(e *members.Failure) bool {
 	return e.Raw != nil && !isFleetToken(scan.Text(scan.Lookup(e.Raw, "metadata", "continue")))
 }

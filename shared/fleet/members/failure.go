@@ -16,10 +16,11 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Failure explains why a member gave no usable response. Failures are shared by callers, so that no field may change.
+// Failure explains why a member gave no usable response. Concurrent requests share a Failure, so its fields must not
+// change.
 type Failure struct {
 	Cluster string
-	Code    int            // the member's, or that of the gateway's own error
+	Code    int            // the member's status code, or that of the gateway's own error
 	Status  *metav1.Status // the fields that the gateway uses; nil if the member sent no Status
 	Raw     []byte         // the Status as the member sent it
 	Message string
@@ -46,7 +47,8 @@ func (e *Failure) IsExpired() bool {
 		})
 }
 
-// Text returns the message with the cluster's name. A Status always gets it, since it may have another cluster's.
+// Text returns the message with a prefix that names the cluster. A message of the gateway that names the cluster gets no
+// prefix. The message of a member's Status always gets the prefix: the member may use the same name for another cluster.
 func (e *Failure) Text() string {
 	if e.Cluster == "" || e.Status == nil && strings.Contains(e.Message, fmt.Sprintf("cluster %q", e.Cluster)) {
 		return e.Message
@@ -59,7 +61,8 @@ type deadlineError struct {
 	isWrite bool // the member may have done the write
 }
 
-// NewDeadlineError returns a cause that ends reads of members, as their own deadline does.
+// NewDeadlineError returns a cause for context.CancelCauseFunc. For reads of members that are cancelled with this cause,
+// Client.Fail reports that the member did not answer in time.
 func NewDeadlineError(after time.Duration) error { return &deadlineError{after: after} }
 
 func (e *deadlineError) Error() string {
@@ -75,7 +78,7 @@ const (
 	maxTexts = 16       // failures whose messages one error has
 )
 
-// refusal returns the Failure for a response without a code of success. Message is shortened, because logs have it.
+// refusal returns the Failure for a response whose status code is not 2xx. It shortens Message, which the gateway logs.
 func refusal(cluster string, a *Answer) *Failure {
 	data, _ := ReadLimited(a.Body, merge.MaxObject) // an incomplete body is no Status
 	e := &Failure{Cluster: cluster, Code: a.Response.StatusCode}
@@ -97,8 +100,8 @@ func refusal(cluster string, a *Answer) *Failure {
 	return e
 }
 
-// statusOf returns nil if data is no Status with a message. It reads no cause except ResourceVersionTooLarge, because a
-// Status may have more than fit into memory.
+// statusOf decodes a Status. It returns nil if data is not a Status, or one without a message. It ignores all causes
+// except ResourceVersionTooLarge, because the decoded causes of a large Status would use much memory.
 func statusOf(data []byte) *metav1.Status {
 	o, err := merge.ObjectOf(data)
 	if err != nil {
@@ -138,7 +141,8 @@ func shorten(text string, maxBytes int) string {
 	return strings.ToValidUTF8(text[:maxBytes], "") + "..."
 }
 
-// Summary returns the error for one or more failures. It has their code if all have a Status with one code below 500.
+// Summary returns one error for one or more failures. If all failures have a Status and the same code, and this code is
+// below 500, the error has that code, too.
 func Summary(failures []*Failure) error {
 	first := failures[0]
 	refused := first.asStatus()
@@ -157,7 +161,8 @@ func Summary(failures []*Failure) error {
 	return out
 }
 
-// asStatus returns the member's Status, or that of the gateway for a member that refuses impersonation. nil means none.
+// asStatus returns the member's Status. If the member refuses impersonation, asStatus returns the Status of the gateway's
+// own error. nil means that there is no Status.
 func (e *Failure) asStatus() *metav1.Status {
 	var own *status.Error
 	if e.Status == nil && errors.As(e.Err, &own) && own.Reason == status.CannotImpersonate {
@@ -167,7 +172,7 @@ func (e *Failure) asStatus() *metav1.Status {
 	return e.Status
 }
 
-// ExpiredSummary is Summary for failures that are all expired. Clients list again.
+// ExpiredSummary returns the error for failures for which IsExpired is true. It has code 410, so clients list again.
 func ExpiredSummary(failures []*Failure) error {
 	e := status.From(Summary(failures))
 	e.Reason, e.As = status.Expired, nil
@@ -175,7 +180,8 @@ func ExpiredSummary(failures []*Failure) error {
 	return e
 }
 
-// Errors returns the errors that the first failures wrap. The log has them as the cause of a failed request.
+// Errors returns the errors that the first maxTexts failures wrap. The gateway logs them as the cause of a failed
+// request.
 func Errors(failures []*Failure) []error {
 	failures = failures[:min(len(failures), maxTexts)]
 	out := make([]error, 0, len(failures))
@@ -185,7 +191,8 @@ func Errors(failures []*Failure) []error {
 	return out
 }
 
-// Texts joins the texts of the first failures, and counts the others. It shortens texts so that all have equal space.
+// Texts joins the texts of the first maxTexts failures, and counts the others. It shortens long texts, so that each
+// failure gets an equal part of maxText.
 func Texts(failures []*Failure) string {
 	shown := failures[:min(len(failures), maxTexts)]
 	out := make([]string, len(shown))

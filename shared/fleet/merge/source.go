@@ -2,7 +2,7 @@
 //
 // Invariants:
 //   - A Source buffers one object at a time, as text. Memory does not grow with the list.
-//   - Objects are not decoded into types. Only the documented replacements change their text.
+//   - Objects are not decoded into types. Their text changes only by the source annotation and the values of a Rewriter.
 //   - The output is well-formed JSON, whatever the input is.
 //   - A list that breaks off is an error, never a shorter list.
 package merge
@@ -18,11 +18,12 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// MaxObject limits one object of a list, and the fields before the objects, in bytes. etcd's own limit is 1.5 MB.
+// MaxObject is the maximum size in bytes of one object of a list. It also limits the list's other fields, before and
+// after the objects. etcd's own limit for an object is 1.5 MB.
 const MaxObject = 16 << 20
 
-// ErrTooLarge is the error for a list with an object over MaxObject.
-var ErrTooLarge = fmt.Errorf("an object is over %d MiB", MaxObject>>20)
+// ErrTooLarge is the error for a list in which an object, or the other fields, are larger than MaxObject.
+var ErrTooLarge = fmt.Errorf("an object, or the list's other fields, are over %d MiB", MaxObject>>20)
 
 // Metadata is the metadata of a list.
 type Metadata struct {
@@ -72,7 +73,7 @@ type Source struct {
 	hasItems bool
 }
 
-// Open reads a list up to its objects. CustomResourceDefinitions send the list's metadata after them.
+// Open reads a list up to its objects. API servers send the metadata of a list of custom resources after the objects.
 func Open(cluster string, r io.Reader) (*Source, error) {
 	s := &Source{Cluster: cluster, in: scan.NewReader(r, MaxObject)}
 	s.in.Scanner.Field = "metadata"
@@ -80,7 +81,7 @@ func Open(cluster string, r io.Reader) (*Source, error) {
 	return s, s.fields(false)
 }
 
-// LimitReads limits the bytes of a read, unless an object is longer.
+// LimitReads limits the bytes that one read from the cluster requests. Reads of a longer object may request more.
 func (s *Source) LimitReads(bytes int) { s.in.LimitReads(bytes) }
 
 // IsTable reports whether the list is a Table.
@@ -131,7 +132,7 @@ func (s *Source) Drain() error {
 	}
 }
 
-// fields reads the list's own fields, up to its objects or its end. hasBefore reports whether a field precedes them.
+// fields reads the list's own fields, up to its objects or its end. hasBefore is true after the first field.
 func (s *Source) fields(hasBefore bool) error {
 	for ; ; hasBefore = true {
 		if s.in.Peek() == '}' {
@@ -182,7 +183,8 @@ func (s *Source) fields(hasBefore bool) error {
 	}
 }
 
-// end returns an error unless the list is whole. A CustomResourceDefinition may give its lists any kind.
+// end returns an error unless the list is complete. A list without items must have a kind that ends in List. With items,
+// any kind is valid, because a CustomResourceDefinition defines the kind of its lists.
 func (s *Source) end() error {
 	if s.in.Peek(); s.in.Err() == nil {
 		return s.broken(errors.New("something follows it"))

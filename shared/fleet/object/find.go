@@ -27,9 +27,9 @@ type finder struct {
 	req    *request.Request
 }
 
-// find returns the answer of a target that has the object. Several are an error, unless kubectl only checks that a
-// namespace exists. If none has it, match is nil and the failures explain why. Otherwise, the failures are of members
-// that may have it, too.
+// find asks all targets for the object and returns the answer of a target that has the object. If no target has it, the
+// match is nil, and the failures are those of all targets. Otherwise, the failures are those of targets that may have
+// the object, too. checkMatches describes the errors.
 func (f *finder) find(targets []members.Target, call func(t members.Target) (members.Call, error)) (
 	*match, []*members.Failure, error,
 ) {
@@ -69,7 +69,12 @@ func (f *finder) find(targets []members.Target, call func(t members.Target) (mem
 	return &match{good[0], bodies[i]}, unknown, nil
 }
 
-// checkMatches returns an error if it is not certain which object is meant. unknown are the failures without code 404.
+// checkMatches returns an error if several members have the object, or if a failed member may have it. Exceptions:
+//   - If kubectl only checks that a namespace exists, several members may have the namespace.
+//   - If one member has the object, a read ignores the failed members, unless the request is strict.
+//   - checkUnknown and countsAsAbsent describe when members that deny the read are ignored.
+//
+// good are the answers of members that have the object. unknown are the failures without code 404.
 func (f *finder) checkMatches(good []*members.Answer, failures, unknown []*members.Failure) error {
 	switch {
 	case len(good) > 1 && !f.req.ChecksNamespace():
@@ -79,13 +84,13 @@ func (f *finder) checkMatches(good []*members.Answer, failures, unknown []*membe
 	case len(good) > 0 && !f.req.IsRead():
 		return f.checkUnknown(good[0], unknown)
 	case len(good) == 0 && len(unknown) > 0 && !f.countsAsAbsent(failures):
-		return members.Summary(unknown) // a member that failed may have it
+		return members.Summary(unknown) // a failed member may have the object
 	}
 	return nil
 }
 
 // checkUnknown returns an error for a request that is no read, such as a write or exec, if another member may have the
-// object. A member that denies the read does not count.
+// object. It ignores members that deny the read.
 func (f *finder) checkUnknown(in *members.Answer, unknown []*members.Failure) error {
 	undecided := members.Without(unknown, f.isDenied)
 	if len(undecided) == 0 {
@@ -98,8 +103,9 @@ func (f *finder) checkUnknown(in *members.Answer, unknown []*members.Failure) er
 			res.Resource, res.Name, in.Name, members.Texts(undecided), res.Name, in.Name)}
 }
 
-// countsAsAbsent reports whether an object that no member returned counts as absent. Members that deny the read then
-// count as without it, so that kubectl apply creates the object.
+// countsAsAbsent reports whether the object counts as absent although members deny the caller the read. kubectl apply
+// then creates the object. The request must be a get that is not strict and selects no clusters. All other members must
+// return 404, and at least one of these responses must name the object, so that the kind exists.
 func (f *finder) countsAsAbsent(failures []*members.Failure) bool {
 	req := f.req
 	if req.Strict || req.Cluster != "" || req.Clusters != nil || req.Resource.Verb != "get" ||
@@ -116,7 +122,8 @@ func (f *finder) countsAsAbsent(failures []*members.Failure) bool {
 	return isAbsent
 }
 
-// isDenied reports whether a member denies the caller the read. A denied impersonation names another resource.
+// isDenied reports whether a member denies the caller the read of the object. If a member denies the gateway the
+// impersonation, its Status names another resource.
 func (f *finder) isDenied(e *members.Failure) bool {
 	return e.Code == http.StatusForbidden && f.namesObject(e) &&
 		e.Status.Details.Kind == f.req.Resource.Resource && e.Status.Details.Group == f.req.Resource.APIGroup
@@ -126,7 +133,8 @@ func (f *finder) namesObject(e *members.Failure) bool {
 	return e.Status != nil && e.Status.Details != nil && e.Status.Details.Name == f.req.Resource.Name
 }
 
-// ambiguous returns no 409 for a server-side apply, because kubectl would explain it as a conflict of field managers.
+// ambiguous returns the error for an object that several members have. For a server-side apply, its code is not 409:
+// kubectl would explain a 409 as a conflict of field managers.
 func (f *finder) ambiguous(of []*members.Answer) error {
 	reason := status.Ambiguous
 	if isApply(f.req.Header.Get("Content-Type")) {
@@ -141,8 +149,8 @@ func (f *finder) ambiguous(of []*members.Answer) error {
 		strings.Join(names, ", "), strings.Join(forms, " or "))
 }
 
-// notFound passes a member's 404 to the client, and prefers one about the object to one about the kind. At least one
-// of the failures must be a 404. find ensures it if it returns neither a match nor an error.
+// notFound passes a member's 404 to the client, and prefers one about the object to one about the kind. failures must
+// contain a 404. If find returns neither a match nor an error, its failures do.
 func (h *Handler) notFound(w http.ResponseWriter, failures []*members.Failure) error {
 	members.Warn(w.Header(), members.Without(failures, (*members.Failure).IsNotFound))
 	best := failures[slices.IndexFunc(failures, (*members.Failure).IsNotFound)]
@@ -155,8 +163,8 @@ func (h *Handler) notFound(w http.ResponseWriter, failures []*members.Failure) e
 	return respond.Failure(w, best, h.newAnswer(best.Cluster))
 }
 
-// owner returns the target that has the object, and warns of members that may have it, too. If none has it, owner
-// returns nil and the failures. Without mustRead, a single target is not called.
+// owner returns the target that has the object, and warns of members that may have the object, too. If no target has it,
+// owner returns nil and the failures. Without mustRead, owner returns a single target without a call.
 func (h *Handler) owner(w http.ResponseWriter, targets []members.Target, mustRead bool) (
 	*match, []*members.Failure, error,
 ) {

@@ -15,7 +15,7 @@ import (
 const initialEventsEnd = "k8s.io/initial-events-end"
 
 // A buffer is sent at bufferSize bytes, after maxBatch events, or when no event is ready. Events that add no text
-// count, too, because the watcher checks its deadlines only after a send.
+// count, too, because the watcher checks its timers only after a send.
 const (
 	bufferSize = 64 << 10
 	maxBatch   = 64
@@ -68,7 +68,7 @@ func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error)
 			case <-end:
 				return nil
 			case <-review.C:
-				if coverages == nil { // a slow reading is not replaced by the next one
+				if coverages == nil { // no other reading is in progress
 					coverages = w.readCoverage(ctx)
 				}
 			case c := <-coverages:
@@ -102,8 +102,8 @@ func (w *watcher) readyEvent(out *buffer) event {
 	return event{}
 }
 
-// endCause returns the error with which the gateway ended the stream, or nil. The response needs no error event: each
-// event is sent whole, so the client can parse all that it received.
+// endCause returns the error with which the gateway cut the stream. It returns nil if the gateway ended the stream in an
+// orderly manner (forward.ErrFinished), or if the client is gone. The watcher sends no error event in any of these cases.
 func endCause(ctx context.Context) error {
 	var e *status.Error
 	if cause := context.Cause(ctx); !errors.Is(cause, forward.ErrFinished) && errors.As(cause, &e) {
@@ -114,7 +114,7 @@ func endCause(ctx context.Context) error {
 
 func (w *watcher) handle(ctx context.Context, out []byte, e event) (text []byte, last bool) {
 	m := w.followed[e.from.ID]
-	if m == nil || m.follower != e.from { // a member that is not followed any more
+	if m == nil || m.follower != e.from { // the event's follower was stopped
 		return out, false
 	}
 	if e.typ == failed {
@@ -133,9 +133,10 @@ func (w *watcher) handle(ctx context.Context, out []byte, e event) (text []byte,
 	return out, false
 }
 
-// followAgain restarts the follower of a member at the version before an event that cannot be delivered. It returns
-// false if the client has objects of the member and the event has no version. Such an event belongs to a list or a
-// difference. The next list would not show which of these objects were deleted meanwhile.
+// followAgain restarts the follower of a member at the version before an event that cannot be delivered. Events without
+// a version come from lists, so the follower would have to list the member again. A new list does not show which of the
+// client's objects were deleted. If the client has objects of the member, followAgain therefore returns false for an
+// event without a version, and the watch ends.
 func (w *watcher) followAgain(ctx context.Context, f *follower, e event, why error) bool {
 	log := w.client.Log().With("cluster", f.Name, "error", why.Error())
 	if e.version == "" && w.shown[f.ID] {
@@ -149,8 +150,8 @@ func (w *watcher) followAgain(ctx context.Context, f *follower, e event, why err
 	return true
 }
 
-// deliverEvent appends an event and records it as delivered, unless it fails. After a panic, which becomes the member's
-// Failure, the records may be wrong, so that the watch must end.
+// deliverEvent appends an event to out and records the event as delivered. If it fails, it leaves both unchanged. A
+// panic becomes a *members.Failure. The records may be wrong after a panic, so the watch must end.
 func (w *watcher) deliverEvent(out []byte, m *followed, e event) (text []byte, err error) {
 	defer w.client.Recover(e.from.Name, func(panicFailure *members.Failure) { err = panicFailure })
 	if err := w.votes.record(e); err != nil {
