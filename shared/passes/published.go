@@ -23,12 +23,12 @@ type publishedKeys struct {
 
 type publishedKey struct {
 	Key jose.JSONWebKey `json:"key"`
-	// Retired is when another key replaced this key, where one of the two belongs to a Signer. The key still verifies for
-	// verifyPeriod.
+	// Retired is the time at which another key replaced this key. The key still verifies for verifyPeriod. Retired stays
+	// nil if both keys are of the secret store: the key then verifies until the secret store removes it.
 	Retired *time.Time `json:"retired,omitempty"`
 }
 
-// parsePublished refuses any key that is not a public ES256 key.
+// parsePublished decodes the object with that name. It refuses any key that is not a public ES256 key with an id.
 func parsePublished(name string, value []byte) (*publishedKeys, error) {
 	p := &publishedKeys{}
 	if err := json.Unmarshal(value, p); err != nil {
@@ -36,7 +36,7 @@ func parsePublished(name string, value []byte) (*publishedKeys, error) {
 	}
 	for _, k := range p.Keys {
 		if public, ok := k.Key.Key.(*ecdsa.PublicKey); !ok || public.Curve != elliptic.P256() || k.Key.KeyID == "" {
-			return nil, fmt.Errorf("object %s contains a key that verifies no ES256", name)
+			return nil, fmt.Errorf("object %s contains a key that is not a public ES256 key with an id", name)
 		}
 	}
 	return p, nil
@@ -46,7 +46,7 @@ func (k *publishedKey) isValid(now time.Time) bool {
 	return k.Retired == nil || now.Sub(*k.Retired) < verifyPeriod
 }
 
-// find returns the key with that id if it verifies now.
+// find returns the key with that id if the key may still verify at the time now.
 func (p *publishedKeys) find(id string, now time.Time) (jose.JSONWebKey, bool) {
 	i := slices.IndexFunc(p.Keys, func(k publishedKey) bool { return k.Key.KeyID == id && k.isValid(now) })
 	if i < 0 {
@@ -150,11 +150,11 @@ func (i *Issuer) republish(
 }
 
 // SignerOf returns the name of the Signer's key that signs passes, from the value of the object PassKeys. It returns ""
-// if keys of the secret store sign.
+// if keys of the secret store sign, or if the value cannot be decoded.
 func SignerOf(value []byte) string {
 	var p struct {
 		Signer string `json:"signer"`
 	}
-	_ = json.Unmarshal(value, &p) // without a set of keys, nothing signs
+	_ = json.Unmarshal(value, &p)
 	return p.Signer
 }

@@ -33,7 +33,7 @@ const (
 	// keysFresh is how long cached public keys are used before they are read again.
 	keysFresh = 20 * time.Second
 	// tunnelFresh is how long cached private keys of the tunnel port are used before they are read again. The cache
-	// shortens it by up to a tenth. While the secret can be read, a Verifier reads these keys at most twice a minute.
+	// shortens this time by up to a tenth. While the secret can be read, a Verifier reads it at most twice a minute.
 	tunnelFresh = 35 * time.Second
 	// keysStale is the maximum age of cached keys while their store is down.
 	keysStale = time.Hour
@@ -269,7 +269,7 @@ func (v *Verifier) user(ctx context.Context, name, uid string, end time.Time) (*
 		Name: p.Spec.User, Groups: slices.Clone(p.Spec.Groups), Method: Method, Expires: end, Scope: scopeOf(&p.Spec),
 		Extra: map[string][]string{identity.ExtraPass: {name}},
 		Recheck: func(ctx context.Context) error {
-			// Thousands of streams are checked. An object that did not change need not be decoded again.
+			// An unchanged object is not decoded again, because thousands of streams may need this check.
 			if value, err := v.records.Get(ctx, v1alpha1.PassPrefix+name); err == nil && bytes.Equal(value, before) &&
 				v.cfg.Now().Before(expires) {
 				return nil
@@ -382,7 +382,7 @@ func refusal(err error, format string, args ...any) *status.Error {
 
 const credentialUnchecked = "your credential cannot be checked"
 
-// unavailable returns the error for a failed read of a store. It begins with the consequence for the caller.
+// unavailable returns the error for a failed read of a store. Its message begins with the consequence for the caller.
 func unavailable(consequence string, err error) error {
 	return &status.Error{Reason: status.StoreUnavailable, Err: err,
 		RetryAfter: max(retry, objects.RetryAfter(err), secrets.RetryAfter(err)),
