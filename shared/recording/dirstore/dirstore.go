@@ -5,8 +5,10 @@
 //   - A file appears complete, and survives a crash of the machine once Put has returned.
 //   - Several processes may use one directory.
 //   - Recordings are deleted whole, the one that was open or written first, first: Config.MaxAge after that, and while
-//     the directory exceeds Config.MaxSize. The recordings that this process has open stay: see Keep. Those of other
-//     processes count as written, each minute.
+//     the directory exceeds Config.MaxSize. Those without a first part, which no session has, go before all others. The
+//     recordings that this process has open stay: see Keep. Those of other processes count as written, each minute.
+//   - The recordings that a process has open have at most a half of Config.MaxSize. Beyond it, the largest gets no more
+//     parts, so that no session can fill the disk.
 package dirstore
 
 import (
@@ -47,8 +49,9 @@ type Store struct {
 	written    atomic.Int64  // bytes since the last check of the limits
 	enforceNow chan struct{} // has an element if Run must check the limits
 
-	mu   sync.Mutex
-	kept map[string]int // calls of Keep by recording, without those that were released
+	mu       sync.Mutex
+	kept     map[string]*keptRecording // by id
+	keptSize int64                     // on the disk, of those that are not full
 }
 
 var (
@@ -84,7 +87,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the directory of recordings: %w", err)
 	}
-	s := &Store{cfg: cfg, root: root, enforceNow: make(chan struct{}, 1), kept: map[string]int{}}
+	s := &Store{cfg: cfg, root: root, enforceNow: make(chan struct{}, 1), kept: map[string]*keptRecording{}}
 	if err := s.makePrivate("."); err != nil {
 		_ = root.Close()
 		return nil, fmt.Errorf("open the directory of recordings: %w", err)
@@ -132,13 +135,18 @@ func (s *Store) Put(ctx context.Context, id string, number int, part []byte) err
 	if err != nil {
 		return err
 	}
+	if err := s.grow(id, sizeOnDisk(int64(len(part)))); err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Join(s.cfg.Path, name), err)
+	}
 	if number == 0 {
 		err = s.makeDir(id)
 	} else {
 		err = s.checkAbsent(id, name)
 	}
 	if err == nil {
-		err = s.write(id, name, part)
+		if err = s.write(id, name, part); err != nil && number == 0 {
+			_ = s.root.Remove(id) // stays if it has the part
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Join(s.cfg.Path, name), err)

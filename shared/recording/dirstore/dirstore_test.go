@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -199,7 +200,7 @@ func age(t *testing.T, s *Store, id string, at time.Time) {
 func wantIDs(t *testing.T, s *Store, want ...string) {
 	t.Helper()
 	got, err := s.List(t.Context(), "")
-	slices.Sort(want)
+	want = slices.Sorted(slices.Values(want))
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("the directory has %v, %v; want %v", got, err, want)
 	}
@@ -240,23 +241,48 @@ func TestRetentionLimitsSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantIDs(t, s, ids[len(ids)-30:]...)
-	// The recording that is written stays, although it was written first and is too large alone.
+	// The recording that is written stays, although it was written first and is the largest.
 	last := ids[len(ids)-1]
-	age(t, s, last, now.Add(-time.Hour))
 	release := s.Keep(last)
 	defer release()
-	put(t, s, last, 1, strings.Repeat("y", 100*block))
+	put(t, s, last, 1, strings.Repeat("y", 30*block))
+	age(t, s, last, now.Add(-time.Hour))
 	if err := s.Enforce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantIDs(t, s, last)
+	wantIDs(t, s, ids[len(ids)-15:]...)
+}
+
+// TestOpenSessionsCannotFillDisk fails if sessions that stay open fill the disk, which would end those of other users.
+// A small session must not end because of a large one.
+func TestOpenSessionsCannotFillDisk(t *testing.T) {
+	s := open(t, Config{MaxSize: 20 * block})
+	large, small := recording.NewID(time.Now()), recording.NewID(time.Now())
+	defer s.Keep(large)()
+	release := s.Keep(small)
+	put(t, s, large, 0, strings.Repeat("x", 9*block))
+	put(t, s, small, 0, "x")
+	put(t, s, small, 1, "x") // the eleventh block
+	if err := s.Put(t.Context(), large, 1, []byte("x")); err == nil || !strings.Contains(err.Error(), "the largest") {
+		t.Errorf("a further part of the large recording: %v", err)
+	}
+	put(t, s, small, 2, strings.Repeat("x", 8*block))
+	must(t, s.Enforce(t.Context()))
+	wantIDs(t, s, small)
+	if err := s.Put(t.Context(), small, 3, []byte("x")); err == nil {
+		t.Error("the remaining recording may have more than the half of the limit")
+	}
+	release()
+	next := recording.NewID(time.Now())
+	defer s.Keep(next)()
+	put(t, s, next, 0, strings.Repeat("x", 10*block))
 }
 
 // TestPutDeletesNothing fails if a deletion that is slow, or fails, can fail the session whose part was stored.
 func TestPutDeletesNothing(t *testing.T) {
-	s := open(t, Config{MaxSize: 20 * block})
+	s := open(t, Config{MaxSize: 80 * block})
 	old, long := recording.NewID(time.Now()), recording.NewID(time.Now())
-	put(t, s, old, 0, "x")
+	put(t, s, old, 0, strings.Repeat("x", 50*block))
 	age(t, s, old, time.Now().Add(-time.Hour))
 	defer s.Keep(long)()
 	for number := range 3 {
@@ -275,9 +301,7 @@ func TestPutDeletesNothing(t *testing.T) {
 	}
 	waitForIDs(long)
 	ended := recording.NewID(time.Now())
-	release := s.Keep(ended)
-	put(t, s, ended, 0, strings.Repeat("x", 10*block))
-	release()
+	put(t, s, ended, 0, strings.Repeat("x", 48*block))
 	put(t, s, long, 3, strings.Repeat("x", 10*block)) // without a signal, the next check would be a minute later
 	waitForIDs(long)
 	cancel()
@@ -328,6 +352,77 @@ func TestRetentionKeepsOpenRecordings(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantIDs(t, s)
+}
+
+// TestRetentionDeletesFirstWhatNeverBegan fails if directories that a killed or failing recorder left replace evidence.
+// The directory of a session that is just beginning must not be deleted before old recordings.
+func TestRetentionDeletesFirstWhatNeverBegan(t *testing.T) {
+	for name, tt := range map[string]struct {
+		files map[string]string // in the directory of a recording that was last written after ended ones
+		last  time.Duration     // its age
+		goes  bool
+	}{
+		"empty directory":              {nil, 2 * time.Hour, true},
+		"empty first part":             {map[string]string{recording.PartName(0): ""}, 2 * time.Hour, true},
+		"no first part":                {map[string]string{recording.PartName(1): "x"}, 2 * time.Hour, true},
+		"first part":                   {map[string]string{recording.PartName(0): "x"}, 2 * time.Hour, false},
+		"another process is beginning": {map[string]string{tmpPrefix + "A": "x"}, time.Minute, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, Config{MaxSize: 8 * block})
+			at, id := time.Now().Add(-tt.last), recording.NewID(time.Now())
+			dir := filepath.Join(s.cfg.Path, id)
+			must(t, os.Mkdir(dir, 0o700))
+			for file, content := range tt.files {
+				must(t, os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600))
+				must(t, os.Chtimes(filepath.Join(dir, file), at, at))
+			}
+			must(t, os.Chtimes(dir, at, at))
+			var ended []string
+			for n := range 4 { // each has two blocks
+				ended = append(ended, recording.NewID(time.Now()))
+				put(t, s, ended[n], 0, "x")
+				age(t, s, ended[n], time.Now().Add(time.Duration(n-100)*time.Hour))
+			}
+			release := s.Keep(id)
+			must(t, s.Enforce(t.Context())) // this process has it open
+			wantIDs(t, s, append(slices.Clone(ended[1:]), id)...)
+			put(t, s, ended[0], 0, "x")
+			age(t, s, ended[0], time.Now().Add(-100*time.Hour))
+			release()
+			must(t, s.Enforce(t.Context()))
+			if tt.goes {
+				wantIDs(t, s, ended...)
+			} else {
+				wantIDs(t, s, append(slices.Clone(ended[1:]), id)...)
+			}
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFailedFirstPartLeavesNothing fails if each session that a full disk refuses leaves a directory.
+func TestFailedFirstPartLeavesNothing(t *testing.T) {
+	s := open(t, Config{})
+	unreadable, err := syscall.Mmap(-1, 0, block, syscall.PROT_NONE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	must(t, err)
+	t.Cleanup(func() { _ = syscall.Munmap(unreadable) })
+	id := recording.NewID(time.Now())
+	if err := s.Put(t.Context(), id, 0, unreadable); !errors.Is(err, syscall.EFAULT) {
+		t.Errorf("a part that cannot be written: %v", err)
+	}
+	wantIDs(t, s)
+	put(t, s, id, 0, "x")
+	if err := s.Put(t.Context(), id, 1, unreadable); !errors.Is(err, syscall.EFAULT) {
+		t.Errorf("a later part that cannot be written: %v", err)
+	}
+	wantIDs(t, s, id)
 }
 
 // TestInterruptedDeletionContinues fails if a crash leaves recordings for ever, or a part of one in lists.

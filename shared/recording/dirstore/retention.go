@@ -1,6 +1,7 @@
 package dirstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,9 +21,19 @@ const deletedPrefix = ".deleted-"
 
 // stored is a recording in the directory.
 type stored struct {
-	id   string
-	size int64     // on the disk
-	last time.Time // when it was last written, or was open
+	id       string
+	size     int64     // on the disk
+	last     time.Time // when it was last written, or was open
+	hasFirst bool      // its first part exists, and is not empty
+}
+
+// rank returns 0 for a recording that never began, and 1 for others. A session begins after its first part was stored.
+// Another process may be writing that, so a directory without it has rank 1 until it is old.
+func (r *stored) rank(now time.Time) int {
+	if !r.hasFirst && now.Sub(r.last) > maxTmpAge {
+		return 0
+	}
+	return 1
 }
 
 // block is the unit in which most file systems allocate space. Many small recordings need more than their bytes.
@@ -31,24 +42,75 @@ const block = 4 << 10
 // sizeOnDisk returns the space of a file.
 func sizeOnDisk(size int64) int64 { return (size + block - 1) / block * block }
 
+// keptRecording is a recording that this process has open.
+type keptRecording struct {
+	calls  int   // of Keep, without those that were released
+	size   int64 // on the disk, of the parts since Keep
+	isFull bool  // gets no more parts
+}
+
 // Keep implements recording.Keeper. For other processes, Run renews the time of the directory each minute.
 func (s *Store) Keep(id string) (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept[id]++
+	k := s.kept[id]
+	if k == nil {
+		k = &keptRecording{}
+		s.kept[id] = k
+	}
+	k.calls++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.kept[id]--; s.kept[id] == 0 {
-			delete(s.kept, id)
+		if k.calls--; k.calls > 0 {
+			return
+		}
+		delete(s.kept, id)
+		if !k.isFull {
+			s.keptSize -= k.size
 		}
 	}
 }
 
+// openShare is the part of MaxSize that the recordings of open sessions may have: one divided by it.
+const openShare = 2
+
+// grow counts a part before it is written. If all open recordings are too large then, the largest one becomes full. It
+// may be deleted from then on, so that many sessions cannot fill the disk one after the other.
+func (s *Store) grow(id string, size int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.kept[id]
+	if k == nil || s.cfg.MaxSize == 0 {
+		return nil
+	}
+	if !k.isFull {
+		k.size += size
+		s.keptSize += size
+	}
+	limit := s.cfg.MaxSize / openShare
+	for s.keptSize > limit {
+		largest := &keptRecording{}
+		for _, other := range s.kept {
+			if !other.isFull && other.size > largest.size {
+				largest = other
+			}
+		}
+		largest.isFull = true
+		s.keptSize -= largest.size
+	}
+	if k.isFull {
+		return fmt.Errorf("the recordings of open sessions had more than %d bytes, and this was the largest of them", limit)
+	}
+	return nil
+}
+
+// isKept reports whether a recording may not be deleted.
 func (s *Store) isKept(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.kept[id] > 0
+	k := s.kept[id]
+	return k != nil && !k.isFull
 }
 
 // touchKept renews the times of the directories of open recordings, so that no other process deletes them as old.
@@ -101,8 +163,8 @@ func (s *Store) Enforce(ctx context.Context) error {
 	return nil
 }
 
-// recordings returns all recordings, the one that was open or written first, first. It deletes files that a killed Put
-// left.
+// recordings returns all recordings in the order of their deletion: those that never began, and then the one that was
+// open or written first. It deletes files that a killed Put left.
 func (s *Store) recordings(ctx context.Context) ([]stored, error) {
 	ids, err := s.List(ctx, "")
 	if err != nil {
@@ -121,7 +183,10 @@ func (s *Store) recordings(ctx context.Context) ([]stored, error) {
 		}
 		all = append(all, r)
 	}
-	slices.SortStableFunc(all, func(a, b stored) int { return a.last.Compare(b.last) })
+	now := s.cfg.Now()
+	slices.SortStableFunc(all, func(a, b stored) int {
+		return cmp.Or(cmp.Compare(a.rank(now), b.rank(now)), a.last.Compare(b.last))
+	})
 	return all, nil
 }
 
@@ -150,6 +215,7 @@ func (s *Store) measure(id string) (stored, error) {
 			continue
 		}
 		r.size += sizeOnDisk(fi.Size())
+		r.hasFirst = r.hasFirst || e.Name() == recording.PartName(0) && fi.Size() > 0
 		if fi.ModTime().After(r.last) {
 			r.last = fi.ModTime()
 		}
