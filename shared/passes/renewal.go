@@ -32,8 +32,9 @@ type Reuse struct {
 	From string    `json:"from"` // source addresses, separated by commas
 }
 
-// ReusedError is the error for an agent's credential that was replaced. Two parties have had this credential or an
-// earlier one.
+// ReusedError is the error for an agent's credential that was replaced. Another party probably has a copy of this
+// credential or of an earlier one. A Secret that was restored from a backup, and a second exchange of a bootstrap
+// credential, cause the same error.
 type ReusedError struct{ Agent *Agent }
 
 func (e *ReusedError) Error() string {
@@ -136,8 +137,8 @@ func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 	reused := &metav1.Condition{
 		Type: clusterv1alpha1.AgentCredentialReused, Status: metav1.ConditionTrue, Reason: "CopyUsed",
 		LastTransitionTime: metav1.NewTime(r.Time).Rfc3339Copy(),
-		Message: fmt.Sprintf("a replaced credential of the agents was used at %s from %s: it or an earlier one was "+
-			"copied; %s", r.Time.UTC().Format(time.RFC3339), r.From, rejoinHint(a.Cluster)),
+		Message: fmt.Sprintf("a replaced credential of the agents was used at %s from %s: another party probably "+
+			"has a copy; %s", r.Time.UTC().Format(time.RFC3339), r.From, rejoinHint(a.Cluster)),
 	}
 	// Set the condition first: if that fails, the next use of a replaced credential tries again. Once the credentials
 	// have ended, no use would set it. The enrolment is read after the Cluster, so that the condition of a later
@@ -212,8 +213,9 @@ func storeFailed(err error) *status.Error {
 		Message: "the " + agentCredential + " cannot be renewed or ended: the gateway's store fails now; try again"}
 }
 
-// editCondition replaces the condition AgentCredentialReused of a Cluster by the result of edit. Both are nil if there
-// is no such condition. After a conflict it calls edit again. If the Cluster is missing, it does nothing.
+// editCondition calls edit with the Cluster's condition AgentCredentialReused, or with nil if there is none. It stores
+// the result as the condition, and removes the condition if the result is nil. After a conflict, it calls edit again
+// with the new condition. If the Cluster is missing, it does nothing.
 func (i *Issuer) editCondition(
 	ctx context.Context, cluster string, edit func(*metav1.Condition) (*metav1.Condition, error),
 ) error {

@@ -102,7 +102,7 @@ func New(cfg Config) *Agents {
 	a.connects = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "clusterpass_tunnel_connects_total",
 		Help: "Requested connections to private clusters, by result."}, []string{"result"})
 	a.reuses = prometheus.NewCounter(prometheus.CounterOpts{Name: ReusesMetric,
-		Help: "Refused uses of agents' credentials that were replaced. Each proves that this or an earlier one was copied."})
+		Help: "Refused uses of agents' credentials that were replaced. In most cases, another party has a copy."})
 	cfg.Metrics.MustRegister(a.connects, a.reuses, agentCounts{a.registry},
 		prometheus.NewGaugeFunc(
 			prometheus.GaugeOpts{
