@@ -78,65 +78,56 @@ def with_body(cls, name, resource, account, region, create=RestAPI.create_from_c
 RestAPI.create_from_cloudformation_json = classmethod(with_body)
 
 
-class FoundByName:
-    """What Cloud Map has, as CloudFormation sees it."""
+class Fake:
+    """The methods by which moto's CloudFormation knows a resource. A subclass has the attributes service, type and, if it is not Name,
+    name_property. moto finds only direct subclasses of CloudFormationModel."""
 
-    __module__ = "moto.servicediscovery"  # moto asks its models whose they are
+    name_property = "Name"
 
-    def __init__(self, kept):
-        self.physical_resource_id, self.arn = kept.id, kept.arn
+    def __init_subclass__(cls):
+        cls.__module__ = f"moto.{cls.service}"  # moto asks its models whose they are
+
+    def __init__(self, id, arn=None):
+        self.physical_resource_id, self.arn = id, arn
 
     def get_cfn_attribute(self, name):
         return {"Arn": self.arn, "Id": self.physical_resource_id}[name]
 
-    @staticmethod
-    def cloudformation_name_type():
-        return "Name"
+    @classmethod
+    def cloudformation_name_type(cls):
+        return cls.name_property
+
+    @classmethod
+    def cloudformation_type(cls):
+        return cls.type
 
 
-class PrivateDnsNamespace(FoundByName, CloudFormationModel):
-    __module__ = FoundByName.__module__
-
-    @staticmethod
-    def cloudformation_type():
-        return "AWS::ServiceDiscovery::PrivateDnsNamespace"
+class PrivateDnsNamespace(Fake, CloudFormationModel):
+    service, type = "servicediscovery", "AWS::ServiceDiscovery::PrivateDnsNamespace"
 
     @classmethod
     def create_from_cloudformation_json(cls, name, resource, account, region, **kwargs):
         backend, given = servicediscovery_backends[account][region], resource["Properties"]
         backend.create_private_dns_namespace(given["Name"], name, given["Description"], given["Vpc"], [], {})
-        return cls(next(n for n in backend.namespaces.values() if n.name == given["Name"]))
+        namespace = next(n for n in backend.namespaces.values() if n.name == given["Name"])
+        return cls(namespace.id, namespace.arn)
 
 
-class FoundService(FoundByName, CloudFormationModel):
-    __module__ = FoundByName.__module__
-
-    @staticmethod
-    def cloudformation_type():
-        return "AWS::ServiceDiscovery::Service"
+class DiscoveredService(Fake, CloudFormationModel):
+    service, type = "servicediscovery", "AWS::ServiceDiscovery::Service"
 
     @classmethod
     def create_from_cloudformation_json(cls, name, resource, account, region, **kwargs):
         given = resource["Properties"]
         backend = servicediscovery_backends[account][region]
-        return cls(backend.create_service(given["Name"], given["NamespaceId"], name, "", given["DnsConfig"], {}, given["HealthCheckCustomConfig"], [], "DNS"))
+        service = backend.create_service(given["Name"], given["NamespaceId"], name, "", given["DnsConfig"], {}, given["HealthCheckCustomConfig"], [], "DNS")
+        return cls(service.id, service.arn)
 
 
-class GeneratedSecret(CloudFormationModel):
+class GeneratedSecret(Fake, CloudFormationModel):
     """A secret with a value that Secrets Manager generates."""
 
-    __module__ = "moto.secretsmanager"
-
-    def __init__(self, arn):
-        self.physical_resource_id = arn
-
-    @staticmethod
-    def cloudformation_name_type():
-        return "Name"
-
-    @staticmethod
-    def cloudformation_type():
-        return "AWS::SecretsManager::Secret"
+    service, type = "secretsmanager", "AWS::SecretsManager::Secret"
 
     @classmethod
     def create_from_cloudformation_json(cls, name, resource, account, region, **kwargs):
@@ -166,22 +157,9 @@ class GeneratedSecret(CloudFormationModel):
         return cls(backend.describe_secret(name).arn)
 
 
-class DeliveryStream(CloudFormationModel):
-    __module__ = "moto.firehose"
-
-    def __init__(self, name, arn):
-        self.physical_resource_id, self.arn = name, arn
-
-    def get_cfn_attribute(self, name):
-        return {"Arn": self.arn}[name]
-
-    @staticmethod
-    def cloudformation_name_type():
-        return "DeliveryStreamName"
-
-    @staticmethod
-    def cloudformation_type():
-        return "AWS::KinesisFirehose::DeliveryStream"
+class DeliveryStream(Fake, CloudFormationModel):
+    service, type = "firehose", "AWS::KinesisFirehose::DeliveryStream"
+    name_property = "DeliveryStreamName"
 
     @classmethod
     def create_from_cloudformation_json(cls, name, resource, account, region, **kwargs):
@@ -193,19 +171,9 @@ class DeliveryStream(CloudFormationModel):
         return cls(name, arn)
 
 
-class Subscription(CloudFormationModel):
-    __module__ = "moto.logs"
-
-    def __init__(self, name):
-        self.physical_resource_id = name
-
-    @staticmethod
-    def cloudformation_name_type():
-        return "FilterName"
-
-    @staticmethod
-    def cloudformation_type():
-        return "AWS::Logs::SubscriptionFilter"
+class Subscription(Fake, CloudFormationModel):
+    service, type = "logs", "AWS::Logs::SubscriptionFilter"
+    name_property = "FilterName"
 
     @classmethod
     def create_from_cloudformation_json(cls, name, resource, account, region, **kwargs):
@@ -219,22 +187,11 @@ class Subscription(CloudFormationModel):
 LambdaVersion.get_cfn_attribute = lambda self, name: str({"Version": self.version}[name])
 
 
-class Alias(CloudFormationModel):
-    __module__ = "moto.awslambda"
-
-    def __init__(self, alias):
-        self.physical_resource_id = alias.arn
-
-    @staticmethod
-    def cloudformation_name_type():
-        return "Name"
-
-    @staticmethod
-    def cloudformation_type():
-        return "AWS::Lambda::Alias"
+class Alias(Fake, CloudFormationModel):
+    service, type = "awslambda", "AWS::Lambda::Alias"
 
     @classmethod
     def create_from_cloudformation_json(cls, name, resource, account, region, **kwargs):
         given = resource["Properties"]
         backend = lambda_backends[account][region]
-        return cls(backend.create_alias(name, given["FunctionName"], given["FunctionVersion"], "", ""))
+        return cls(backend.create_alias(name, given["FunctionName"], given["FunctionVersion"], "", "").arn)
