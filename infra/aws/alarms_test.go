@@ -17,14 +17,7 @@ import (
 func TestAlarms(t *testing.T) {
 	all := load(t)
 	var watched []string
-	watch := func(metric any) {
-		text := fmt.Sprint(render(get(metric, "Namespace"))[0], " ", get(metric, "MetricName"))
-		dimensions, _ := get(metric, "Dimensions").([]any)
-		for _, d := range dimensions {
-			text += fmt.Sprint(" ", get(d, "Name"), "=", render(get(d, "Value"))[0])
-		}
-		watched = append(watched, text)
-	}
+	watch := func(metric any) { watched = append(watched, describeMetric(metric)) }
 	for id, r := range of(all, "AWS::CloudWatch::Alarm") {
 		if got := fmt.Sprint(render(r.Properties["AlarmActions"])); got != "[${Topic}]" ||
 			r.Properties["AlarmDescription"] == nil {
@@ -61,6 +54,7 @@ func TestAlarms(t *testing.T) {
 		"Clusterpass/${Prefix} " + gateway.StaleReadsMetric,
 		"Clusterpass/${Prefix} " + gateway.AuditLostMetric,
 		"Clusterpass/${Prefix} " + gateway.AuditRefusedMetric,
+		"Clusterpass/${Prefix} " + gateway.AuditWaitingMetric,
 	}
 	for id, r := range of(all, "AWS::Lambda::Function") {
 		name := render(r.Properties["FunctionName"])[0]
@@ -92,6 +86,16 @@ func TestAlarms(t *testing.T) {
 	if text := fmt.Sprintf("alarms (%d metrics,", len(watched)); !strings.Contains(string(cost), text) {
 		t.Errorf("docs/explanation/cost.md does not count %s", text)
 	}
+}
+
+// describeMetric returns the namespace, name and dimensions of a metric.
+func describeMetric(metric any) string {
+	text := fmt.Sprint(render(get(metric, "Namespace"))[0], " ", get(metric, "MetricName"))
+	dimensions, _ := get(metric, "Dimensions").([]any)
+	for _, d := range dimensions {
+		text += fmt.Sprint(" ", get(d, "Name"), "=", render(get(d, "Value"))[0])
+	}
+	return text
 }
 
 // checkFill refuses an alarm that may never leave OK. Data arrives late, so FILL may always replace the newest minute.

@@ -79,7 +79,7 @@ func TestDashboard(t *testing.T) {
 		"Clusterpass/${Prefix} FailedStreams", "Clusterpass/${Prefix} StreamSaturation",
 		"Clusterpass/${Prefix} " + bridge.RecordingFailuresMetric,
 		"Clusterpass/${Prefix} " + gateway.StaleReadsMetric, "Clusterpass/${Prefix} " + gateway.AuditLostMetric,
-		"Clusterpass/${Prefix} " + gateway.AuditRefusedMetric,
+		"Clusterpass/${Prefix} " + gateway.AuditRefusedMetric, "Clusterpass/${Prefix} " + gateway.AuditWaitingMetric,
 	}
 	fields := []string{"msg", "reason", "code", "duration", "cluster", "Agents", "TunnelStreams"}
 	shown, queried := map[string]bool{}, map[string]bool{}

@@ -40,34 +40,35 @@ func Presets() []string {
 	}
 }
 
-// The alarms have no references, because they depend on the functions.
 const (
 	functionProperties = `
 AutoPublishAlias: live
 AutoPublishAliasAllProperties: true
 DeploymentPreference:
-  Type: %s
+  Type: %[1]s
   Role: !GetAtt Canary.Outputs.Role
-  Alarms:
-    - !Sub "${Prefix}-function-errors"
-    - !Sub "${Prefix}-audit"
-    - !If [Alb, !Sub "${Prefix}-error-rate", !Sub "${Prefix}-api-error-rate"]
+  Alarms: [!GetAtt Canary.Outputs.%[2]sCrashes, !GetAtt Canary.Outputs.%[2]sFailures]
 `
 	controlProperties = `
 ProvisionedConcurrencyConfig: {ProvisionedConcurrentExecutions: %d}
 `
-	resources = `
+	canaryStack = `
 Canary:
   Type: AWS::CloudFormation::Stack
   Properties:
     TemplateURL: infra/aws/canary.yaml
-    Parameters: {Prefix: !Ref Prefix, PermissionsBoundary: !Ref PermissionsBoundary}
+    Parameters:
+      Prefix: !Ref Prefix
+      PermissionsBoundary: !Ref PermissionsBoundary
+      ProxyVersion: !GetAtt ProxyFunction.Version.Version
+      FleetVersion: !GetAtt FleetFunction.Version.Version
+      ControlVersion: !GetAtt ControlFunction.Version.Version
 `
-	head = "Generated from template.yaml by infra/aws/canary for one deployment. Do not edit.\n"
+	headComment = "Generated from template.yaml by infra/aws/canary for one deployment. Do not edit.\n"
 )
 
-// targetSuffix ends the names of the target groups of aliases. Names of target groups have at most 32 characters.
-const targetSuffix = "1"
+// aliasTargetSuffix ends the names of the target groups of aliases. Names of target groups have at most 32 characters.
+const aliasTargetSuffix = "1"
 
 // Template returns template.yaml with aliases. It fails if a parameter has no value.
 func Template(template []byte, o Options) ([]byte, error) {
@@ -90,14 +91,14 @@ func Template(template []byte, o Options) ([]byte, error) {
 	for _, name := range []string{"proxy", "fleet", "control"} {
 		e.publish(name, o)
 	}
-	e.add(resources, "Resources")
-	e.setValue(func(string) string { return targetSuffix }, "Resources", "LoadBalancer", "Properties", "Parameters",
-		"TargetSuffix")
+	e.add(canaryStack, "Resources")
+	e.changeText(func(string) string { return aliasTargetSuffix }, "Resources", "LoadBalancer", "Properties",
+		"Parameters", "TargetSuffix")
 	e.pin(values)
 	if err := errors.Join(e.errs...); err != nil {
 		return nil, fmt.Errorf("template.yaml does not fit infra/aws/canary: %w", err)
 	}
-	doc.HeadComment = head
+	doc.HeadComment = headComment
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
@@ -159,11 +160,11 @@ func (e *editor) find(path ...string) *yaml.Node {
 	return n
 }
 
-func value(mapping *yaml.Node, key string) *yaml.Node {
-	if mapping.Kind == yaml.MappingNode {
-		for i := 0; i < len(mapping.Content); i += 2 {
-			if mapping.Content[i].Value == key {
-				return mapping.Content[i+1]
+func value(of *yaml.Node, key string) *yaml.Node {
+	if of.Kind == yaml.MappingNode {
+		for i := 0; i < len(of.Content); i += 2 {
+			if of.Content[i].Value == key {
+				return of.Content[i+1]
 			}
 		}
 	}
@@ -180,7 +181,8 @@ func (e *editor) add(text string, path ...string) {
 	}
 }
 
-func (e *editor) setValue(change func(string) string, path ...string) {
+// changeText replaces the text at a path.
+func (e *editor) changeText(change func(string) string, path ...string) {
 	if n := e.find(path...); n != nil {
 		n.Value = change(n.Value)
 	}
@@ -188,13 +190,14 @@ func (e *editor) setValue(change func(string) string, path ...string) {
 
 // publish gives a function an alias, and lets everything else refer to the alias.
 func (e *editor) publish(name string, o Options) {
-	id := strings.ToUpper(name[:1]) + name[1:] + "Function"
-	e.add(fmt.Sprintf(functionProperties, o.Preset), "Resources", id, "Properties")
+	title := strings.ToUpper(name[:1]) + name[1:]
+	id := title + "Function"
+	e.add(fmt.Sprintf(functionProperties, o.Preset, title), "Resources", id, "Properties")
 	if name == "control" && o.Provisioned > 0 {
 		e.add(fmt.Sprintf(controlProperties, o.Provisioned), "Resources", id, "Properties")
 	}
 	// Lambda publishes a version only of a changed function. The time changes it, also after a rollback.
-	e.setValue(func(v string) string { return v + " Deployed " + o.Time.UTC().Format(time.RFC3339) + "." },
+	e.changeText(func(v string) string { return v + " Deployed " + o.Time.UTC().Format(time.RFC3339) + "." },
 		"Resources", id, "Properties", "Description")
 	references := 0
 	for n := range nodes(e.doc) {
@@ -204,12 +207,28 @@ func (e *editor) publish(name string, o Options) {
 			references++
 		// While the load balancer changes, requests come from the target groups of both templates.
 		case n.Tag == "!Sub" && strings.HasSuffix(n.Value, ":targetgroup/${Prefix}-"+name+"/*"):
-			n.Value += "," + strings.TrimSuffix(n.Value, "/*") + targetSuffix + "/*"
+			n.Value += "," + strings.TrimSuffix(n.Value, "/*") + aliasTargetSuffix + "/*"
+		case refersTo(n, id):
+			e.errs = append(e.errs, fmt.Errorf("line %d refers to %s instead of its alias; write !GetAtt %[2]s.Arn",
+				n.Line, id))
 		}
 	}
 	if references == 0 {
 		e.errs = append(e.errs, fmt.Errorf("nothing refers to %s.Arn", id))
 	}
+}
+
+// refersTo reports whether a node refers to a function in a form that publish does not replace with its alias.
+func refersTo(n *yaml.Node, id string) bool {
+	switch n.Kind {
+	case yaml.SequenceNode:
+		return len(n.Content) == 2 && n.Content[0].Value == id && n.Content[1].Value == "Arn"
+	case yaml.MappingNode:
+		ref := value(n, "Ref")
+		return ref != nil && ref.Value == id
+	}
+	return n.Tag == "!Ref" && n.Value == id || n.Value == id+".Arn" ||
+		strings.Contains(n.Value, "${"+id+"}") || strings.Contains(n.Value, "${"+id+".Arn}")
 }
 
 // nodes yields a node and all nodes below it.
@@ -223,7 +242,8 @@ func nodes(n *yaml.Node) iter.Seq[*yaml.Node] {
 	}
 }
 
-type m = map[string]any
+// mapping is a part of a template, as the YAML encoder reads it.
+type mapping = map[string]any
 
 // pin adds a rule for each parameter, which refuses other values.
 func (e *editor) pin(values map[string]string) {
@@ -233,28 +253,28 @@ func (e *editor) pin(values map[string]string) {
 	}
 	for i := 0; i < len(parameters.Content); i += 2 {
 		name := parameters.Content[i].Value
-		asserts := []m{{"Fn::Equals": []any{m{"Ref": name}, values[name]}}}
+		asserts := []mapping{{"Fn::Equals": []any{mapping{"Ref": name}, values[name]}}}
 		switch kind := value(parameters.Content[i+1], "Type"); {
 		case kind == nil || kind.Value != "CommaDelimitedList":
 		case values[name] == "": // whose list is empty, or has one empty member
-			asserts = []m{{"Fn::EachMemberEquals": []any{m{"Ref": name}, ""}}}
+			asserts = []mapping{{"Fn::EachMemberEquals": []any{mapping{"Ref": name}, ""}}}
 		default:
 			list := strings.Split(values[name], ",")
 			for i := range list {
 				list[i] = strings.TrimSpace(list[i]) // as CloudFormation does
 			}
-			asserts = []m{
-				{"Fn::EachMemberIn": []any{m{"Ref": name}, list}},
-				{"Fn::EachMemberIn": []any{list, m{"Ref": name}}},
+			asserts = []mapping{
+				{"Fn::EachMemberIn": []any{mapping{"Ref": name}, list}},
+				{"Fn::EachMemberIn": []any{list, mapping{"Ref": name}}},
 			}
 		}
-		var assertions []m
+		var assertions []mapping
 		for _, assert := range asserts {
-			assertions = append(assertions, m{"Assert": assert, "AssertDescription": name +
+			assertions = append(assertions, mapping{"Assert": assert, "AssertDescription": name +
 				" differs from its value when this template was generated. Set it in samconfig.toml and run make deploy."})
 		}
 		var rule yaml.Node
-		if err := rule.Encode(m{"Pin" + name: m{"Assertions": assertions}}); err != nil {
+		if err := rule.Encode(mapping{"Pin" + name: mapping{"Assertions": assertions}}); err != nil {
 			e.errs = append(e.errs, err)
 			return
 		}

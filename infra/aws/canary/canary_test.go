@@ -60,6 +60,30 @@ func TestUnknownTemplatesAreRefused(t *testing.T) {
 	}
 }
 
+// A reference in a form that the generator does not replace would send all requests to new code at once.
+func TestOtherReferencesAreRefused(t *testing.T) {
+	template, err := os.ReadFile("../../../template.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const key, written = "        FleetFunction: ", "!GetAtt FleetFunction.Arn"
+	if strings.Count(string(template), key+written+"\n") != 1 {
+		t.Fatalf("template.yaml has no line %q", key+written)
+	}
+	for _, form := range []string{
+		"!GetAtt [FleetFunction, Arn]", "{Fn::GetAtt: [FleetFunction, Arn]}", "{Fn::GetAtt: FleetFunction.Arn}",
+		`!Sub "${FleetFunction.Arn}:1"`, `!Sub ["${FleetFunction.Arn}", {}]`, `{Fn::Sub: "a:${FleetFunction}"}`,
+		"!Ref FleetFunction", "{Ref: FleetFunction}",
+	} {
+		changed := strings.ReplaceAll(string(template), key+written+"\n", key+form+"\n")
+		o := Options{"AllAtOnce", 0, map[string]string{"ClientCA": "a"}, time.Now()}
+		const want = "refers to FleetFunction instead of its alias; write !GetAtt FleetFunction.Arn"
+		if _, err := Template([]byte(changed), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", form, err, want)
+		}
+	}
+}
+
 const lines = `parameter_overrides = """ClientCA=\"a b\" Prefix=x Authentication='{\"y
 \": 1}'"""`
 
