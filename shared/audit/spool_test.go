@@ -305,7 +305,7 @@ func TestDeliveryWithoutQueueIsBounded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		sinks []Sink
 		left  time.Duration // until the end of the function; 0 for no end
-		want  time.Duration // of the delivery
+		want  time.Duration // duration of the delivery
 		lost  uint64
 	}{
 		"in time":          {[]Sink{hanging(time.Second)}, 2 * time.Second, time.Second, 0},
