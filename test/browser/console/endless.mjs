@@ -1,4 +1,4 @@
-// Shows objects whose member sends bodies that do not end.
+// Shows objects and downloads a log whose member sends bodies that do not end.
 import { run } from './page.mjs';
 
 await run(async ({ page, open }) => {
@@ -11,4 +11,7 @@ await run(async ({ page, open }) => {
   if (length > 2_000) {
     throw new Error(`the notice has ${length} characters`);
   }
+  await open('/console/logs?pod=endless/default/web/main&follow=false');
+  await page.getByRole('button', { name: 'Download' }).click();
+  await notice.getByText('the response has more than 269484032 bytes; use kubectl').waitFor();
 });

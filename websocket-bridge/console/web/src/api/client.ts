@@ -177,9 +177,13 @@ async function bodyOf(response: Response, most: number): Promise<{ text: string;
 async function wholeBody(response: Response, most = mostOfBody): Promise<string> {
   const { text, isCut } = await bodyOf(response, most);
   if (isCut) {
-    throw new Error(`the response has more than ${most} bytes; use kubectl`);
+    throw tooLarge(most);
   }
   return text;
+}
+
+function tooLarge(most: number): Error {
+  return new Error(`the response has more than ${most} bytes; use kubectl`);
 }
 
 async function failure(response: Response): Promise<StatusError> {
@@ -219,10 +223,30 @@ export async function request<T>(path: string, options: RequestOptions = {}): Pr
 
 // stream returns the body of a response as it arrives, such as a log. It has no deadline: abort signal to end it.
 export async function stream(
-  path: string, params: Params, signal: AbortSignal,
+  path: string, options: RequestOptions & { signal: AbortSignal },
 ): Promise<ReadableStream<Uint8Array<ArrayBuffer>>> {
-  const response = await renewed(path, { signal }, () => send(path, { params, signal, accept: '*/*' }));
+  const response = await renewed(path, options, () => send(path, { accept: '*/*', ...options }));
   return response.body ?? new ReadableStream({ start: (c) => c.close() });
+}
+
+// download returns the body of a response, as a file. It has no deadline: abort signal to end it.
+export async function download(path: string, options: RequestOptions & { signal: AbortSignal }): Promise<Blob> {
+  const { most = mostOfBody } = options;
+  const reader = (await stream(path, options)).getReader();
+  const parts: Uint8Array<ArrayBuffer>[] = [];
+  let bytes = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) {
+      return new Blob(parts, { type: 'text/plain' });
+    }
+    parts.push(value);
+    bytes += value.length;
+    if (bytes > most) {
+      reader.cancel().catch(() => undefined);
+      throw tooLarge(most);
+    }
+  }
 }
 
 // socket opens a websocket below the gateway. The token of the session, if there is one, is a subprotocol.

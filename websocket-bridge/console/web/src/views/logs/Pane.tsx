@@ -1,7 +1,7 @@
 // Pane shows the log of one container. Only the rows that are visible exist in the page.
 import type { ComponentChildren } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { stream } from '../../api/client.ts';
+import { download } from '../../api/client.ts';
 import { Notice } from '../../ui/Notice.tsx';
 import { save } from '../../ui/save.ts';
 import { podPath, type Entry, type Follower, type Phase } from './follower.ts';
@@ -9,6 +9,7 @@ import { podPath, type Entry, type Follower, type Phase } from './follower.ts';
 const rowHeight = 18; // as in logs.css
 const extraRows = 10;
 const longestDownload = 256 << 20;
+const slack = 1 << 20; // bytes that a cluster may send beyond limitBytes
 
 // Jump asks each pane for its next line that matches.
 export interface Jump {
@@ -70,16 +71,19 @@ function Download({ follower, previous, showTimes }: { follower: Follower; previ
   const [state, setState] = useState<'ready' | 'busy' | { error: unknown }>('ready');
   const ending = useRef(new AbortController());
   useEffect(() => () => ending.current.abort(), []);
-  const download = async () => {
+  const run = async () => {
     const { container } = follower;
     setState('busy');
     try {
-      const body = await stream(podPath(container, 'log'), {
+      const params = {
         container: container.container, previous: previous || undefined, timestamps: showTimes || undefined,
         limitBytes: longestDownload,
-      }, ending.current.signal);
+      };
+      const log = await download(podPath(container, 'log'), {
+        params, signal: ending.current.signal, most: longestDownload + slack,
+      });
       const name = [container.cluster, container.namespace, container.pod, container.container].join('_');
-      save(`${name}.log`, new Blob([await new Response(body).blob()], { type: 'text/plain' }));
+      save(`${name}.log`, log);
       setState('ready');
     } catch (error) {
       setState({ error });
@@ -88,7 +92,7 @@ function Download({ follower, previous, showTimes }: { follower: Follower; previ
   return (
     <>
       {typeof state === 'object' && <Notice error={state.error} />}
-      <button type="button" onClick={download} disabled={state === 'busy'}
+      <button type="button" onClick={run} disabled={state === 'busy'}
         title="Download the whole log, up to 256 MiB">
         {state === 'busy' ? 'Downloading…' : 'Download'}
       </button>

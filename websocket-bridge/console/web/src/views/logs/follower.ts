@@ -1,7 +1,7 @@
 // A log of one container that continues after lost connections and restarts.
 import { signal } from '@preact/signals';
 import { isAborted, NetworkError, request, sleep, StatusError, stream } from '../../api/client.ts';
-import { clusterBase, resourcePath } from '../../api/paths.ts';
+import { clusterBase, resourcePath, type Params } from '../../api/paths.ts';
 import type { ObjectMeta } from '../../api/types.ts';
 import { messageOf } from '../../ui/Notice.tsx';
 import { Position, Resumption, Splitter, type Line } from './line.ts';
@@ -279,10 +279,13 @@ export class Follower {
   async #read(params: { previous?: boolean; sinceTime?: string; tailLines?: number }): Promise<void> {
     const splitter = new Splitter();
     const resumption = new Resumption(this.#position);
-    const body = await stream(podPath(this.container, 'log'), {
+    const query: Params = {
       container: this.container.container, timestamps: true,
       follow: (this.#options.follow && !params.previous) || undefined, ...params, previous: params.previous || undefined,
-    }, this.#ending.signal);
+    };
+    const body = await stream(podPath(this.container, 'log'), {
+      params: query, signal: this.#ending.signal,
+    });
     this.#say('following', this.#options.follow ? 'Following' : 'Reading');
     const reader = body.getReader();
     try {
