@@ -11,6 +11,7 @@ await run(async ({ page, gateway, open, step, checkAccessibility }) => {
   const dialog = page.getByRole('dialog', { name: 'Sign in again' });
   await dialog.waitFor();
   expect(await page.locator('.virtual-body').getByText('before', { exact: true }).count(), 1, 'rows below the dialog');
+  await page.getByText('Not connected', { exact: true }).waitFor();
   await checkAccessibility(page);
   await step('ended');
   await page.evaluate(() => {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -111,6 +112,32 @@ func TestLogsOfRestarts(t *testing.T) {
 	s.next("")
 	s.step("deleted")
 	e2e.Direct("member1").Must(t, "delete", "pod", "-n", ns, "scribe")
+	s.next("")
+	s.end()
+}
+
+// TestLogContinuesAfterSignIn fails if a log seems to follow its container when the session has ended. It also fails if
+// the log loses or repeats a line after another sign-in.
+func TestLogContinuesAfterSignIn(t *testing.T) {
+	ns := startScribes(t, "member1")
+	env, first := []string{"NAMESPACE=" + ns}, e2e.UniqueName(t)
+	for variable, name := range map[string]string{"FIRST": first, "SECOND": e2e.UniqueName(t)} {
+		pass, err := json.Marshal(e2e.CreatePass(t, name, "--user", "ann", "--group", "system:masters", "--cluster",
+			"member1", "--verb", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		env = append(env, variable+"="+string(pass))
+	}
+	s := start(t, "again.mjs", e2e.Shared(t).Kubeconfig, env...)
+	s.step("following")
+	onHost(t, "member1", ns, "scribe", numbered(1, 4))
+	if out, err := e2e.CLI(t, "", "pass", "revoke", first); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	s.next("")
+	s.step("ended")
+	onHost(t, "member1", ns, "scribe", numbered(5, 9))
 	s.next("")
 	s.end()
 }

@@ -4,11 +4,10 @@ import { run } from './page.mjs';
 const pass = JSON.parse(process.env.PASS);
 const [, token] = /token: (\S+)/.exec(pass);
 
-await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
+await run(async ({ page, open, step, checkAccessibility }) => {
   await open('/console/clusters?q=member2');
   await page.getByRole('heading', { name: 'Sign in to Clusterpass' }).waitFor();
   await checkAccessibility(page);
-  await screenshot(page, 'signin');
 
   await page.getByRole('button', { name: 'Use a certificate' }).click();
   await page.getByRole('alert').waitFor();
@@ -35,6 +34,7 @@ await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
 
   await step('signed in');
   await page.getByRole('dialog', { name: 'Sign in again' }).waitFor();
+  await page.getByText(/, not live$/).waitFor();
   await page.keyboard.press('Escape');
   await page.keyboard.press('Escape');
   await page.getByRole('dialog', { name: 'Sign in again' }).waitFor();

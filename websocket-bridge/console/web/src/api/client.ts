@@ -43,6 +43,8 @@ export interface RequestOptions extends Omit<RequestInit, 'signal'> {
   // withoutSession sends no token of the session.
   withoutSession?: boolean | undefined;
   most?: number | undefined; // the maximum size of the response's body in bytes
+  // onRefused is called when the gateway has refused the credential, and the call waits for a new sign-in.
+  onRefused?: ((error: unknown) => void) | undefined;
   // json is the body, as JSON. Its content type is application/json unless headers name another.
   json?: unknown;
 }
@@ -117,6 +119,9 @@ async function renewed<T>(path: string, options: RequestOptions, call: () => Pro
       }
       if (!isRead || (session.value === before && !isExpired.value)) {
         throw error;
+      }
+      if (isExpired.value) {
+        options.onRefused?.(error);
       }
       await signedIn(options.signal);
       if (session.value?.user !== before.user) {
@@ -264,7 +269,7 @@ export interface WatchOptions<T> {
   asTable?: boolean | undefined;
   signal: AbortSignal;
   onEvent: (event: WatchEvent<T>) => void;
-  // onState reports that the watch is open, or was lost and is resumed.
+  // onState reports that the watch is open. Or it was lost and is resumed, after a new sign-in if the error is a 401.
   onState?: ((state: 'open' | 'lost', error?: unknown) => void) | undefined;
 }
 
@@ -274,12 +279,13 @@ const longestPause = 15_000;
 // watch delivers events until signal aborts, and then returns. It resumes after a lost connection. It throws a
 // StatusError with the code 410 when the caller must list again, and other StatusErrors that a retry does not change.
 export async function watch<T>(path: string, options: WatchOptions<T>): Promise<void> {
+  const onRefused = (error: unknown) => options.onState?.('lost', error);
   let version = options.resourceVersion;
   let pause = firstPause;
   while (!options.signal.aborted) {
     try {
       const resumed = version;
-      const body = await renewed(path, options, () => send(path, {
+      const body = await renewed(path, { signal: options.signal, onRefused }, () => send(path, {
         params: { ...options.params, watch: 'true', allowWatchBookmarks: 'true', resourceVersion: resumed },
         signal: options.signal, accept: options.asTable ? tableType : 'application/json',
       }));
@@ -387,6 +393,7 @@ export async function follow<L extends { metadata: { resourceVersion?: string } 
     try {
       const list = await request<L>(path, {
         params: options.params, signal: options.signal, accept: options.asTable ? tableType : undefined,
+        onRefused: (error) => options.onState?.('lost', error),
       });
       options.onList(list);
       pause = firstPause;

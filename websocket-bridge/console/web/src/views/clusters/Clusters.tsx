@@ -57,10 +57,11 @@ function matches(cluster: Cluster, text: string): boolean {
   return text.toLowerCase().split(/\s+/).every((word) => all.includes(word));
 }
 
-function summary(clusters: Cluster[], isLive: boolean): string {
+function summary(clusters: Cluster[], isLive: boolean | undefined): string {
   const problems = clusters.filter((c) => healthOf(c) !== 'ready').length;
   const health = problems === 0 ? 'all ready' : `${problems} not ready`;
-  return `${clusters.length} clusters, ${health}${isLive ? ', live' : ''}`;
+  const state = isLive === undefined ? '' : isLive ? ', live' : ', not live';
+  return `${clusters.length} ${clusters.length === 1 ? 'cluster' : 'clusters'}, ${health}${state}`;
 }
 
 function Table({ clusters, agents }: { clusters: Cluster[]; agents: Agents | undefined }) {

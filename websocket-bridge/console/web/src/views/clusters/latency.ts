@@ -4,7 +4,7 @@ import { signal, type Signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { request } from '../../api/client.ts';
 import { clusterBase } from '../../api/paths.ts';
-import { userName } from '../../api/session.ts';
+import { isExpired, userName } from '../../api/session.ts';
 
 export interface Sample {
   time: number;
@@ -38,7 +38,7 @@ async function measure(cluster: string, signal: AbortSignal): Promise<void> {
     });
     ms = performance.now() - began;
   } catch {
-    if (signal.aborted) {
+    if (signal.aborted || isExpired.value) {
       return;
     }
   }
@@ -56,13 +56,13 @@ async function measureAll(clusters: string[], signal: AbortSignal): Promise<void
   await Promise.all(Array.from({ length: atOnce }, worker));
 }
 
-// useLatency measures the clusters while the component is shown and the page is visible.
+// useLatency measures the clusters while the component is shown, the page is visible and the user is signed in.
 export function useLatency(clusters: string[]): void {
   useEffect(() => {
     const ended = new AbortController();
     let isRunning = false;
     const run = async () => {
-      if (isRunning || document.hidden) {
+      if (isRunning || document.hidden || isExpired.value) {
         return;
       }
       isRunning = true;

@@ -7,7 +7,7 @@ import { clustersPath, type Cluster } from './types.ts';
 export interface Clusters {
   clusters: Cluster[] | undefined; // undefined until the first list
   error: unknown;
-  isLive: boolean;
+  isLive: boolean | undefined; // undefined until the first watch
   retry: () => void;
 }
 
@@ -15,7 +15,7 @@ export interface Clusters {
 export function useClusters(name?: string): Clusters {
   const [clusters, setClusters] = useState<Cluster[]>();
   const [error, setError] = useState<unknown>();
-  const [isLive, setLive] = useState(false);
+  const [isLive, setLive] = useState<boolean>();
   const [attempt, setAttempt] = useState(0);
   useEffect(() => {
     const ended = new AbortController();

@@ -128,7 +128,7 @@ function Live({ scope, resource, kinds, query }: LiveProps) {
 }
 
 const phases: Record<State['phase'], string> = {
-  listing: 'Loading', live: 'Live', listed: 'Not live: this kind cannot be watched', lost: 'Connecting again',
+  listing: 'Loading', live: 'Live', listed: 'Not live: this kind cannot be watched', lost: 'Not connected',
   failed: 'Stopped',
 };
 

@@ -128,6 +128,7 @@ export class Feed {
         params: { ...this.#params, limit: next === '' ? firstPage : pageSize, continue: next },
         accept: tableType, signal: this.#abort.signal,
         onWarnings: (warnings) => warnings.forEach((w) => found.add(w)),
+        onRefused: (error) => this.#set({ phase: 'lost', error }),
       });
       await yieldToPage(); // decoding a page is a task of its own
       version ||= page.metadata.resourceVersion ?? '';

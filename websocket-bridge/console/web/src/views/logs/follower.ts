@@ -240,7 +240,7 @@ export class Follower {
   }
 
   #pod(): Promise<Pod> {
-    return request<Pod>(podPath(this.container), { signal: this.#ending.signal });
+    return request<Pod>(podPath(this.container), { signal: this.#ending.signal, onRefused: this.#refused });
   }
 
   // noteRun notices that the container was started again, and reads what the run before printed last.
@@ -284,7 +284,7 @@ export class Follower {
       follow: (this.#options.follow && !params.previous) || undefined, ...params, previous: params.previous || undefined,
     };
     const body = await stream(podPath(this.container, 'log'), {
-      params: query, signal: this.#ending.signal,
+      params: query, signal: this.#ending.signal, onRefused: this.#refused,
     });
     this.#say('following', this.#options.follow ? 'Following' : 'Reading');
     const reader = body.getReader();
@@ -352,6 +352,8 @@ export class Follower {
     this.entries = this.entries.slice(from);
     this.dropped += from;
   }
+
+  #refused = (): void => this.#say('waiting', 'Waiting for a new sign-in');
 
   #say(phase: Phase, text: string): void {
     this.state.value = { phase, text };
