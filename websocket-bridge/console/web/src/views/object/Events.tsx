@@ -62,7 +62,7 @@ export function Events({ at, base, object }: TabProps) {
           return latest(type === 'DELETED' ? others : [...others, event]);
         });
       },
-      onState: (state, failed) => state === 'lost' && setError(failed),
+      onState: (state, failed) => setError(state === 'lost' ? failed : undefined),
     }).catch((failed: unknown) => !isAborted(failed) && setError(failed));
     return () => abort.abort();
   }, [base, at.namespace, at.name, object.kind, uid]);
