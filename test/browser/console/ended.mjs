@@ -13,6 +13,9 @@ await run(async ({ page, gateway, open, step, checkAccessibility }) => {
   expect(await page.locator('.virtual-body').getByText('before', { exact: true }).count(), 1, 'rows below the dialog');
   await page.getByText('Not connected', { exact: true }).waitFor();
   await checkAccessibility(page);
+  await page.keyboard.press('g');
+  await page.keyboard.press('c');
+  expect(page.url(), gateway + path, 'the URL after keys of the view below the dialog');
   await step('ended');
   await page.evaluate(() => {
     globalThis.isFirstPage = true;

@@ -5,8 +5,6 @@ export interface Shortcut {
   keys: string;
   description: string;
   run: () => void;
-  // runsInFields allows the shortcut while the user types in a field.
-  runsInFields?: boolean;
 }
 
 const shortcuts = new Set<Shortcut>();
@@ -37,24 +35,23 @@ function isField(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || ['TEXTAREA', 'SELECT'].includes(target.tagName));
 }
 
-// listen handles the keys of the page. Call it once.
+// listen handles the keys of the page, except while a dialog covers it. Call it once.
 export function listen(): void {
   addEventListener('keydown', (event) => {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) {
+    const isCovered = document.querySelector('dialog:modal') !== null;
+    const hasModifier = event.ctrlKey || event.metaKey || event.altKey;
+    if (isCovered || hasModifier || event.defaultPrevented || isField(event.target)) {
+      first = '';
       return;
     }
     const sequence = event.timeStamp - firstAt < pauseBetweenKeys && first ? `${first} ${event.key}` : event.key;
-    const isTyping = isField(event.target);
-    const find = (keys: string) =>
-      [...shortcuts].reverse().find((s) => s.keys === keys && (!isTyping || s.runsInFields));
+    const find = (keys: string) => [...shortcuts].reverse().find((s) => s.keys === keys);
     const found = find(sequence) ?? find(event.key);
-    first = '';
+    first = found ? '' : event.key;
+    firstAt = event.timeStamp;
     if (found) {
       event.preventDefault();
       found.run();
-    } else if (!isTyping) {
-      first = event.key;
-      firstAt = event.timeStamp;
     }
   });
 }
