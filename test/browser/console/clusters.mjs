@@ -1,5 +1,5 @@
 // Follows a cluster that goes down and comes back.
-import { run } from './page.mjs';
+import { expect, run } from './page.mjs';
 
 await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
   await open('/console/clusters');
@@ -29,6 +29,14 @@ await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
   await page.getByRole('heading', { name: 'member2', level: 1 }).waitFor();
   await page.getByText('▲ not ready').waitFor();
   await checkAccessibility(page);
+  // Another cluster in the same view, before its answer arrives.
+  await page.route(/clusters\?fieldSelector=metadata\.name%3Dabsent/, () => undefined);
+  await page.evaluate(() => {
+    history.replaceState(null, '', '/console/clusters/absent');
+    dispatchEvent(new PopStateEvent('popstate'));
+  });
+  await page.getByRole('heading', { name: 'absent', level: 1 }).waitFor();
+  expect(await page.locator('.facts').count(), 0, 'facts of the cluster before');
   await page.goBack();
 
   await step('down');

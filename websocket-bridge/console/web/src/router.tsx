@@ -160,5 +160,7 @@ export function Router() {
   if (!view || view.route !== found.route) {
     return <p class="loading" role="status">Loading…</p>;
   }
-  return <Guard><view.View params={found.params} query={url.value.searchParams} /></Guard>;
+  // The key makes a new view for another path, so that it shows nothing of the path before.
+  const { pathname, searchParams } = url.value;
+  return <Guard><view.View key={pathname} params={found.params} query={searchParams} /></Guard>;
 }
