@@ -161,12 +161,13 @@ export class Feed {
         if (event.type === 'BOOKMARK') {
           return;
         }
-        if (event.type === 'ADDED' && this.rows.size + this.#pending.length >= mostRows) {
-          this.#set({ isTruncated: true });
-          return;
-        }
+        const isDeleted = event.type === 'DELETED';
         for (const row of this.#columns.rows(event.object, generation)) {
-          this.#pending.push({ row, isDeleted: event.type === 'DELETED' });
+          if (!isDeleted && !this.rows.has(row.key) && this.rows.size + this.#pending.length >= mostRows) {
+            this.#set({ isTruncated: true });
+            break;
+          }
+          this.#pending.push({ row, isDeleted });
         }
         if (this.#pending.length >= mostPending) {
           this.#flush();

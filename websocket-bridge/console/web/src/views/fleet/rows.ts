@@ -62,6 +62,10 @@ export class RowSet {
     return this.#all.size;
   }
 
+  has(key: string): boolean {
+    return this.#all.has(key);
+  }
+
   // isBuilding reports whether shown still has the former order or filter.
   get isBuilding(): boolean {
     return this.#isBuilding;
