@@ -155,6 +155,7 @@ export class Follower {
     const { phase } = this.state.value;
     this.#pause = firstPause;
     if (phase === 'failed') {
+      this.#say('connecting', 'Connecting…'); // a second call starts no second reader
       void this.#follow();
     } else {
       this.#wake.abort();
