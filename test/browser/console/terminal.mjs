@@ -62,6 +62,13 @@ await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
   await checkAccessibility(page);
   await screenshot(page, 'terminal');
 
+  // Output that comes faster than the page shows it leaves a usable terminal.
+  await type('yes | head -c 60000000; echo $((9*9))');
+  await page.waitForFunction(() => [...document.querySelectorAll('.xterm-rows > div')].some(
+    (row) => /^(81|── \d+ bytes are missing here.*)$/.test(row.textContent.trim())));
+  await type('clear; echo $((11*11))');
+  await shows('121');
+
   await type('exit 3');
   await page.getByText('The command ended with exit status 3.').waitFor();
 

@@ -8,6 +8,9 @@ import { adaptDocument } from './document.ts';
 adopt(xtermCSS);
 
 const scrollback = 10_000;
+// mostWaiting is the number of bytes that wait to be shown. Browsers cannot slow down the sender of a websocket, and
+// xterm.js throws an error when 50 MB wait.
+const mostWaiting = 16 << 20;
 
 // modesOff ends what a session may have left on: the alternate screen, mouse reports, bracketed paste, a hidden cursor.
 const modesOff = ['?47l', '?1000l', '?1002l', '?1003l', '?1006l', '?2004l', '!p', '?25h', '0m']
@@ -29,6 +32,8 @@ export class Screen {
   readonly #fit = new FitAddon();
   readonly #observer: ResizeObserver;
   readonly #restoreDocument = adaptDocument();
+  #waiting = 0; // bytes that are not yet shown
+  #missing = 0; // bytes that were dropped since the last note
 
   constructor(box: HTMLElement, handler: ScreenHandler) {
     this.#terminal = new Terminal({
@@ -85,15 +90,31 @@ export class Screen {
   // end refuses input, and writes a line about the end of the session.
   end(text: string): void {
     this.#terminal.options.disableStdin = true;
+    this.#noteMissing();
     this.#terminal.write(`${modesOff}\r\n\u001b[2m── ${text} ──\u001b[0m\r\n`);
   }
 
+  // write shows output. When too much waits, it drops output until half of that is shown, and writes a line about it.
   write(bytes: Uint8Array): void {
-    this.#terminal.write(bytes);
+    if (this.#missing > 0 || this.#waiting + bytes.length > mostWaiting) {
+      this.#missing += bytes.length;
+      return;
+    }
+    this.#waiting += bytes.length;
+    this.#terminal.write(bytes, () => {
+      this.#waiting -= bytes.length;
+      if (this.#waiting <= mostWaiting / 2) {
+        this.#noteMissing();
+      }
+    });
   }
 
-  focus(): void {
-    this.#terminal.focus();
+  #noteMissing(): void {
+    if (this.#missing > 0) {
+      const text = `${this.#missing} bytes are missing here: they came faster than this page shows them`;
+      this.#terminal.write(`\r\n\u001b[0;2m── ${text} ──\u001b[0m\r\n`);
+      this.#missing = 0;
+    }
   }
 
   async copy(): Promise<void> {
