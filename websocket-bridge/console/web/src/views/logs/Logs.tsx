@@ -124,6 +124,7 @@ export default function LogsView({ query }: ViewProps) {
   const [jump, setJump] = useState<Jump>({ count: 0, isBack: false });
   const search = useRef<HTMLInputElement>(null);
   const showTimes = query.get('times') === 'true';
+  const command = commandOf(selection, options, showTimes);
   const q = query.get('q') ?? '';
 
   useShortcuts([{ keys: '/', description: 'Search the logs', run: () => search.current?.focus() }]);
@@ -154,7 +155,7 @@ export default function LogsView({ query }: ViewProps) {
           onClick={() => save('logs.txt', new Blob([textOf(followers)], { type: 'text/plain' }))}>
           Save shown lines
         </button>
-        {containers.length > 0 && <AsKubectl command={commandOf(selection, options, showTimes)} />}
+        {command !== '' && <AsKubectl command={command} />}
       </div>
       {errors.map((error, i) => <Notice key={i} error={error} />)}
       {wanted.length > mostContainers && (
