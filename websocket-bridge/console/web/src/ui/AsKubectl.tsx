@@ -35,20 +35,22 @@ export function kubectl(context: string | undefined, ...args: (string | string[]
 
 export function AsKubectl(props: { command: string }) {
   const [isOpen, setOpen] = useState(false);
-  const [isCopied, setCopied] = useState(false);
+  const [copied, setCopied] = useState<{ command: string; result: string }>();
   const copy = async () => {
-    await navigator.clipboard.writeText(props.command);
-    setCopied(true);
+    const { command } = props;
+    const result = await navigator.clipboard.writeText(command)
+      .then(() => 'Copied', () => 'The browser refuses the clipboard');
+    setCopied({ command, result });
   };
   return (
     <div class="as-kubectl">
-      <button type="button" aria-expanded={isOpen} onClick={() => { setOpen(!isOpen); setCopied(false); }}>
+      <button type="button" aria-expanded={isOpen} onClick={() => { setOpen(!isOpen); setCopied(undefined); }}>
         Show as kubectl
       </button>
       {isOpen && (
         <div class="command">
           <code>{props.command}</code>
-          <button type="button" onClick={copy}>{isCopied ? 'Copied' : 'Copy'}</button>
+          <button type="button" onClick={copy}>{copied?.command === props.command ? copied.result : 'Copy'}</button>
         </div>
       )}
     </div>
