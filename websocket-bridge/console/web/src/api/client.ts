@@ -2,7 +2,7 @@
 import { signal } from '@preact/signals';
 import { authorize, isExpired, session, signedIn, socketProtocols, type Session } from './session.ts';
 import { withParams, type Params } from './paths.ts';
-import type { List, Status, Table, WatchEvent } from './types.ts';
+import type { Status, Table, WatchEvent } from './types.ts';
 
 // StatusError is a response of the gateway or of a member cluster that reports a failure.
 export class StatusError extends Error {
@@ -412,5 +412,3 @@ export async function follow<L extends { metadata: { resourceVersion?: string } 
     }
   }
 }
-
-export type { List, Table };

@@ -69,14 +69,6 @@ async function load(base: Base): Promise<Resource[]> {
     }))));
 }
 
-// findResource returns the resource of a name such as pods, in the preferred version if none is given.
-export async function findResource(
-  base: Base, group: string, resource: string, version?: string,
-): Promise<Resource | undefined> {
-  return (await discover(base)).find((r) =>
-    r.group === group && r.resource === resource && (!version || r.version === version));
-}
-
 // findKind returns the resource of a kind, such as that of an owner reference.
 export async function findKind(
   base: Base, group: string, version: string, kind: string,

@@ -16,8 +16,6 @@ export interface Cast {
   text: string;
   id: string | undefined; // of a recording of Clusterpass
   facts: Fact[];
-  seconds: number; // time of the last event
-  hasExit: boolean;
 }
 
 const labels: Record<string, string> = {
@@ -50,11 +48,8 @@ export async function readCast(file: Blob): Promise<Cast> {
     facts.push({ name: 'Start', value: new Date(header['timestamp'] * 1000).toISOString() });
   }
   facts.push({ name: 'Size', value: `${width} × ${height}` });
-  const last = lastEvent(text);
-  return {
-    text, id: typeof own['id'] === 'string' ? own['id'] : undefined, facts: facts.filter((f) => f.value !== ''),
-    seconds: last?.seconds ?? 0, hasExit: last?.code === 'm',
-  };
+  const id = typeof own['id'] === 'string' ? own['id'] : undefined;
+  return { text, id, facts: facts.filter((f) => f.value !== '') };
 }
 
 // limitSizes returns events in which each side of the terminal has 1 to longestSide characters. Other sizes are left
@@ -82,13 +77,6 @@ function parse(line: string): unknown {
   } catch {
     return undefined;
   }
-}
-
-function lastEvent(text: string): { seconds: number; code: unknown } | undefined {
-  const trimmed = text.trimEnd();
-  const event = parse(trimmed.slice(trimmed.lastIndexOf('\n') + 1));
-  const isEvent = Array.isArray(event) && typeof event[0] === 'number';
-  return isEvent ? { seconds: event[0] as number, code: event[1] as unknown } : undefined;
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

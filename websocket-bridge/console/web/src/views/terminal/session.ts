@@ -23,7 +23,7 @@ export type SessionState =
   | { phase: 'lost'; at: Date; reason: string; unanswered: number };
 
 export interface SessionHandler {
-  onOutput: (bytes: Uint8Array, isError: boolean) => void;
+  onOutput: (bytes: Uint8Array) => void;
 }
 
 const encoder = new TextEncoder();
@@ -60,7 +60,7 @@ export class Session {
       case stderr:
         if (content.length > 0) {
           this.#unanswered = 0;
-          this.#handler.onOutput(content, message[0] === stderr);
+          this.#handler.onOutput(content);
         }
         break;
       case errors:
