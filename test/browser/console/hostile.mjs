@@ -20,6 +20,7 @@ await run(async ({ page, open, step, checkAccessibility }) => {
   }
   expect((await shown.textContent()).includes('\u202e'), false, 'the YAML reverses text');
   await page.locator('details.managed summary').click();
+  await checkAccessibility(page);
   await step(await showCommand(page));
 
   await page.getByRole('link', { name: 'Events' }).click();

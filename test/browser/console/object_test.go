@@ -59,11 +59,20 @@ func TestEditConflictLosesNothing(t *testing.T) {
 	s.end()
 }
 
+// secret is as kubectl apply writes it, with a copy of its value.
+const secret = `
+apiVersion: v1
+kind: Secret
+metadata: {name: hidden}
+data: {password: Y29uZmlkZW50aWFs}
+`
+
 // TestObjectShowsWhatBelongsToIt fails if a user does not find the conditions, events, children and owners of an
-// object.
+// object. It also fails if the values of a Secret appear before the user asks for them.
 func TestObjectShowsWhatBelongsToIt(t *testing.T) {
 	namespace := e2e.NewNamespace(t, "member1")
 	e2e.Direct("member1").Must(t, "apply", "-f", e2e.Manifest(t, namespace, e2e.Deployment))
+	e2e.Direct("member1").Apply(t, secret, "-n", namespace)
 	s := startAsOwner(t, "related.mjs", "NAMESPACE="+namespace)
 	for _, want := range []string{"Available", "ScalingReplicaSet", "ReplicaSet/idle-"} {
 		if out := s.stepCommand(); !strings.Contains(out, want) {

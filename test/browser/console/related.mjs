@@ -1,5 +1,5 @@
-// Shows the Deployment idle of NAMESPACE in member1, and what belongs to it.
-import { run, showCommand } from './objects.mjs';
+// Shows the Deployment idle of NAMESPACE in member1, what belongs to it, and the Secret hidden.
+import { expect, run, showCommand } from './objects.mjs';
 
 const namespace = process.env.NAMESPACE;
 
@@ -27,4 +27,12 @@ await run(async ({ page, open, step, checkAccessibility, screenshot }) => {
   await page.getByRole('link', { name: 'Deployment idle' }).waitFor(); // the owner of the owner
   await page.getByRole('checkbox', { name: 'Search all kinds' }).check();
   await page.getByText('kinds were searched').waitFor();
+
+  await open(`/console/objects/member1/core/v1/secrets/${namespace}/hidden?tab=yaml`);
+  const shown = page.locator('pre.yaml').first();
+  await shown.getByText('hidden, 16 characters').waitFor();
+  expect((await page.locator('main').textContent()).includes('Y29uZmlkZW50aWFs'), false, 'the YAML shows a value');
+  await page.getByRole('button', { name: 'Show the values' }).click();
+  await shown.getByText('Y29uZmlkZW50aWFs').waitFor();
+  await checkAccessibility(page);
 });
