@@ -2,6 +2,7 @@ package aws
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -454,12 +455,21 @@ func TestOwnAuditLog(t *testing.T) {
 	}
 	a.json(&events, "logs", http.MethodPost, "/", "Logs_20140328.FilterLogEvents",
 		fmt.Sprintf(`{"logGroupName": %q}`, group))
-	if len(events.Events) != 1 || !strings.HasPrefix(events.Events[0].LogStreamName, "proxy/") ||
-		!strings.Contains(events.Events[0].Message, `"apiVersion":"audit.k8s.io/v1"`) {
-		t.Errorf("the log group has %v", events)
+	var stages []string
+	for _, e := range events.Events {
+		var event struct{ Stage string }
+		if err := json.Unmarshal([]byte(e.Message), &event); err != nil || !strings.HasPrefix(e.LogStreamName, "proxy/") {
+			t.Errorf("the log group has %v (%v)", e, err)
+		}
+		stages = append(stages, event.Stage)
+	}
+	slices.Sort(stages) // with AuditFailClosed, the first event proves that the group accepts events
+	want := []string{"RequestReceived", "ResponseComplete"}
+	if !slices.Equal(stages, want) {
+		t.Errorf("the log group has events of the stages %q, want %q", stages, want)
 	}
 	if copies := string(a.call("s3", http.MethodGet, "/"+outputs["AuditBucket"]+"?list-type=2", "", "")); strings.Count(
-		copies, "<Key>events/") != 1 {
+		copies, "<Key>events/") != len(want) {
 		t.Errorf("the bucket has %s", copies)
 	}
 
