@@ -144,7 +144,9 @@ func empty(ctx context.Context, cfg *rest.Config) error {
 }
 
 // startGateway starts a gateway and returns its endpoint.
-func startGateway(ctx context.Context, mode server.Mode, dir, kubeconfig string) (endpoint, func(), error) {
+func startGateway(
+	ctx context.Context, mode server.Mode, dir, kubeconfig string, configure ...func(*server.Config),
+) (endpoint, func(), error) {
 	// make builds the functions and runs bench in the root of the checkout.
 	functions, err := filepath.Abs("dist/local/functions")
 	if err != nil {
@@ -157,6 +159,9 @@ func startGateway(ctx context.Context, mode server.Mode, dir, kubeconfig string)
 		Listen: "127.0.0.1:0", Data: filepath.Join(dir, "data"), Functions: mode, FunctionsDir: functions,
 		Kubeconfig: filepath.Join(dir, "pass"), Register: kubeconfig, DrainTimeout: time.Second,
 		Shared: assembly.Shared{LogLevel: slog.LevelError},
+	}
+	for _, fn := range configure {
+		fn(cfg)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended, ready := make(chan error, 1), make(chan struct{})

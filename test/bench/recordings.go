@@ -6,22 +6,29 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/gorilla/websocket"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
 
+	"github.com/clusterpass/clusterpass/infra/local/server"
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
+	"github.com/clusterpass/clusterpass/shared/recording/location"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
@@ -37,20 +44,36 @@ const (
 	printBytes = "head -c %d /dev/urandom"
 )
 
-// Commands whose output is measured, with the greatest part of their throughput in percent that a recording may cost.
+// Sessions whose output is measured, with the greatest part of their throughput in percent that a recording may cost.
 // Without a limit, the processors decide, which also run the client, the API server and the command.
 var outputs = []struct {
 	name, command string
+	place         place
+	read          func(ctx context.Context, e *streamEndpoint, command string) (n int, err error)
 	link          int // bytes that the client's connection transfers a second; 0 means no limit
 	goal          float64
 }{
-	{"text", printText, 0, 5},
-	{"random bytes", printBytes, 0, 10},
-	{"text at 200 Mbit/s", printText, linkRate, 5},
-	{"random bytes at 200 Mbit/s", printBytes, linkRate, 5},
+	{"text", printText, directory, readByWebsocket, 0, 5},
+	{"random bytes", printBytes, directory, readByWebsocket, 0, 10},
+	{"text at 200 Mbit/s", printText, directory, readByWebsocket, linkRate, 5},
+	{"random bytes at 200 Mbit/s", printBytes, directory, readByWebsocket, linkRate, 5},
+	{"text by SPDY", printText, directory, readBySPDY, 0, 5},
+	{"random bytes by SPDY", printBytes, directory, readBySPDY, 0, 10},
+	{"text by SPDY at 200 Mbit/s", printText, directory, readBySPDY, linkRate, 5},
+	{"random bytes by SPDY at 200 Mbit/s", printBytes, directory, readBySPDY, linkRate, 5},
+	{"text at 200 Mbit/s, to a bucket", printText, bucket, readByWebsocket, linkRate, 5},
+	{"random bytes at 200 Mbit/s, to a bucket", printBytes, bucket, readByWebsocket, linkRate, 5},
 }
 
-// recordings measures sessions whose recording is required beside others, through one gateway.
+// place is where a gateway stores recordings.
+type place string
+
+const (
+	directory place = "a directory"
+	bucket    place = "a bucket" // on moto, which needs some of the same processors
+)
+
+// recordings measures sessions whose recording is required beside others, through one gateway for each place.
 func recordings(ctx context.Context, out *report, set *cluster.Set, dir string) error {
 	member := set.Cluster("member1")
 	direct, err := kubernetes.NewForConfig(member.RESTConfig())
@@ -61,8 +84,42 @@ func recordings(ctx context.Context, out *report, set *cluster.Set, dir string) 
 	if _, err := direct.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return err
 	}
+	for _, namespace := range []string{"bench", recordedNamespace} {
+		if err := startPod(ctx, direct, namespace); err != nil {
+			return err
+		}
+	}
 	dir = filepath.Join(dir, "recordings")
-	cfg, stop, err := gatewayConfig(ctx, dir, member.KubeconfigFile())
+	if err := recordingsIn(ctx, out, directory, location.In(filepath.Join(dir, "data")), member, dir); err != nil {
+		return err
+	}
+	moto, err := mototest.Start()
+	if err != nil {
+		return err
+	}
+	defer moto.Close()
+	in := location.Location{Kind: location.S3, Where: "recordings"}
+	if err := errors.Join(setEnvironment(moto.URL), createBucket(ctx, moto.URL, in.Where)); err != nil {
+		return err
+	}
+	return recordingsIn(ctx, out, bucket, in, member, dir+"-in-s3")
+}
+
+func createBucket(ctx context.Context, moto, name string) error {
+	cfg := mototest.Config(moto)
+	_, err := s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true }).CreateBucket(ctx, &s3.CreateBucketInput{
+		Bucket: &name, CreateBucketConfiguration: &types.CreateBucketConfiguration{
+			LocationConstraint: types.BucketLocationConstraint(cfg.Region),
+		},
+	})
+	return err
+}
+
+// recordingsIn measures the outputs of a place with a gateway that records to in. dir is for the gateway's data.
+func recordingsIn(
+	ctx context.Context, out *report, p place, in location.Location, member *cluster.Cluster, dir string,
+) error {
+	cfg, stop, err := gatewayConfig(ctx, dir, member.KubeconfigFile(), func(c *server.Config) { c.Location = in })
 	if err != nil {
 		return err
 	}
@@ -70,47 +127,40 @@ func recordings(ctx context.Context, out *report, set *cluster.Set, dir string) 
 	endpoints := []*streamEndpoint{
 		{name: "unrecorded", namespace: "bench", cfg: cfg}, {name: "recorded", namespace: recordedNamespace, cfg: cfg},
 	}
-	for _, e := range endpoints {
-		if err := startPod(ctx, direct, e.namespace); err != nil {
-			return err
-		}
-	}
-	if err := requireRecordings(ctx, filepath.Join(dir, "data"), endpoints[1]); err != nil {
+	if err := requireRecordings(ctx, filepath.Join(dir, "data"), in, endpoints[1]); err != nil {
 		return err
 	}
 	if err := execRoundTrips(ctx, endpoints); err != nil {
 		return err
 	}
+	for _, e := range endpoints {
+		slices.Sort(e.rounds)
+	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprint(tw, "\nsessions\texec round trip p50 ms\tp95 ms\t")
+	_, _ = fmt.Fprintf(tw, "\nrecordings in %s\tunrecorded\trecorded\t\n", p)
+	row := func(name string, q float64) {
+		_, _ = fmt.Fprintf(tw, "%s\t%.3f\t%.3f\t\n", name, ms(at(endpoints[0].rounds, q)), ms(at(endpoints[1].rounds, q)))
+	}
+	row("exec round trip p50 ms", 0.5)
+	row("p95 ms", 0.95)
+	added := ms(at(endpoints[1].rounds, 0.5)) - ms(at(endpoints[0].rounds, 0.5))
+	out.atMost(fmt.Sprintf("exec round trip that a recording in %s adds, p50", p), added, 0.1, " ms")
 	for i, o := range outputs {
-		_, _ = fmt.Fprintf(tw, "%s MB/s\t", o.name)
-		if err := outputRates(ctx, endpoints, i); err != nil {
+		if o.place != p {
+			continue
+		}
+		rates, err := outputRates(ctx, endpoints, i)
+		if err != nil {
 			return err
 		}
-	}
-	rates := make([][]float64, len(endpoints)) // by endpoint, then by output
-	for i, e := range endpoints {
-		slices.Sort(e.rounds)
-		_, _ = fmt.Fprintf(tw, "\n%s\t%.3f\t%.3f\t", e.name, ms(at(e.rounds, 0.5)), ms(at(e.rounds, 0.95)))
-		for j := range outputs {
-			of := e.rates[j*outputRounds : (j+1)*outputRounds]
-			slices.Sort(of)
-			rates[i] = append(rates[i], of[len(of)/2])
-			_, _ = fmt.Fprintf(tw, "%.1f\t", rates[i][j])
-		}
-	}
-	_, _ = fmt.Fprintln(tw)
-	added := ms(at(endpoints[1].rounds, 0.5)) - ms(at(endpoints[0].rounds, 0.5))
-	out.atMost("exec round trip that a recording adds, p50", added, 0.1, " ms")
-	for j, o := range outputs {
-		out.atMost("throughput of "+o.name+" that a recording costs", 100*(1-rates[1][j]/rates[0][j]), o.goal, " %")
+		_, _ = fmt.Fprintf(tw, "%s MB/s\t%.1f\t%.1f\t\n", o.name, rates[0], rates[1])
+		out.atMost("throughput of "+o.name+" that a recording costs", 100*(1-rates[1]/rates[0]), o.goal, " %")
 	}
 	return tw.Flush()
 }
 
 // requireRecordings stores a policy, and returns when sessions of the endpoint are recorded.
-func requireRecordings(ctx context.Context, data string, recorded *streamEndpoint) error {
+func requireRecordings(ctx context.Context, data string, in location.Location, recorded *streamEndpoint) error {
 	st, err := stores.Open(ctx, stores.Address{Kind: "dir", Where: data})
 	if err != nil {
 		return err
@@ -125,47 +175,61 @@ func requireRecordings(ctx context.Context, data string, recorded *streamEndpoin
 	if _, err := st.Objects.Create(ctx, v1alpha1.RecordingPolicyPrefix+"bench", policy); err != nil {
 		return err
 	}
+	store, err := location.OpenExisting(ctx, in)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }()
 	for range 100 {
-		if _, err := outputOnce(ctx, recorded, "echo", len("\n")); err != nil {
+		if _, err := readByWebsocket(ctx, recorded, "echo"); err != nil {
 			return err
 		}
-		entries, err := os.ReadDir(filepath.Join(data, "recordings"))
-		if err == nil && len(entries) > 0 {
-			return nil
+		if ids, err := store.List(ctx, ""); err != nil || len(ids) > 0 {
+			return err
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
 	return errors.New("no session is recorded")
 }
 
-func outputRates(ctx context.Context, endpoints []*streamEndpoint, output int) error {
-	command := fmt.Sprintf(outputs[output].command, outputSize)
+// outputRates returns the median throughput of each endpoint in MB/s, interleaved.
+func outputRates(ctx context.Context, endpoints []*streamEndpoint, output int) ([]float64, error) {
+	o := outputs[output]
+	command := fmt.Sprintf(o.command, outputSize)
+	rates := make([][]float64, len(endpoints))
 	for range outputRounds {
-		for _, e := range endpoints {
-			e.link = outputs[output].link
+		for i, e := range endpoints {
+			e.link = o.link
 			start := time.Now()
-			n, err := outputOnce(ctx, e, command, outputSize)
-			if err != nil {
-				return fmt.Errorf("%s of %s: %w", outputs[output].name, e.name, err)
+			n, err := o.read(ctx, e, command)
+			if err == nil && n != outputSize {
+				err = fmt.Errorf("%d of %d bytes came", n, outputSize)
 			}
-			e.rates = append(e.rates, float64(n)/1e6/time.Since(start).Seconds())
+			if err != nil {
+				return nil, fmt.Errorf("%s of %s: %w", o.name, e.name, err)
+			}
+			rates[i] = append(rates[i], float64(n)/1e6/time.Since(start).Seconds())
 		}
 	}
-	return nil
+	medians := make([]float64, len(rates))
+	for i, of := range rates {
+		slices.Sort(of)
+		medians[i] = of[len(of)/2]
+	}
+	return medians, nil
 }
 
-// outputOnce runs a shell command and returns the number of bytes of its output, which must be want.
-func outputOnce(ctx context.Context, e *streamEndpoint, command string, want int) (int, error) {
+// readByWebsocket runs a shell command and returns the number of bytes of its output.
+func readByWebsocket(ctx context.Context, e *streamEndpoint, command string) (n int, err error) {
 	conn, err := dialExec(ctx, e, url.Values{"command": {"sh", "-c", command}, "stdout": {"1"}})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = conn.Close() }()
-	n := 0
 	for {
 		_, m, err := conn.ReadMessage()
 		if websocket.IsCloseError(err, websocket.CloseNormalClosure) {
-			break
+			return n, nil
 		}
 		if err != nil {
 			return n, err
@@ -174,10 +238,55 @@ func outputOnce(ctx context.Context, e *streamEndpoint, command string, want int
 			n += len(m) - 1
 		}
 	}
-	if n != want {
-		return n, fmt.Errorf("%d of %d bytes came", n, want)
+}
+
+// readBySPDY is like readByWebsocket, with the executor of client-go.
+func readBySPDY(ctx context.Context, e *streamEndpoint, command string) (n int, err error) {
+	tlsConfig, err := rest.TLSConfigFor(e.cfg)
+	if err != nil {
+		return 0, err
 	}
-	return n, nil
+	upgrade, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{
+		UpgradeTransport: &http.Transport{TLSClientConfig: tlsConfig, DialContext: e.dial},
+	})
+	if err != nil {
+		return 0, err
+	}
+	u, err := url.Parse(e.execURL(url.Values{"command": {"sh", "-c", command}, "stdout": {"1"}}))
+	if err != nil {
+		return 0, err
+	}
+	exec, err := remotecommand.NewSPDYExecutorForTransports(upgrade, upgrade, http.MethodPost, u)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	var count byteCount
+	err = exec.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &count})
+	return int(count), err
+}
+
+// byteCount counts the bytes that are written to it.
+type byteCount int
+
+func (c *byteCount) Write(p []byte) (int, error) {
+	*c += byteCount(len(p))
+	return len(p), nil
+}
+
+// execURL returns the URL of an exec session in the pod of an endpoint.
+func (e *streamEndpoint) execURL(query url.Values) string {
+	return e.cfg.Host + "/api/v1/namespaces/" + e.namespace + "/pods/" + podName + "/exec?" + query.Encode()
+}
+
+// dial opens a connection with the rate of the endpoint.
+func (e *streamEndpoint) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil || e.link == 0 {
+		return conn, err
+	}
+	return &slowConn{conn, rate.NewLimiter(rate.Limit(e.link), receiveBuffer)}, nil
 }
 
 // dialExec opens an exec session in the pod of an endpoint.
@@ -189,15 +298,9 @@ func dialExec(ctx context.Context, e *streamEndpoint, query url.Values) (*websoc
 	tlsConfig.NextProtos = []string{"http/1.1"}
 	d := websocket.Dialer{
 		TLSClientConfig: tlsConfig, Subprotocols: []string{"v5.channel.k8s.io"}, HandshakeTimeout: 20 * time.Second,
+		NetDialContext: e.dial,
 	}
-	if e.link > 0 {
-		d.NetDialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-			return &slowConn{conn, rate.NewLimiter(rate.Limit(e.link), receiveBuffer)}, err
-		}
-	}
-	conn, resp, err := d.DialContext(ctx, strings.Replace(e.cfg.Host, "https://", "wss://", 1)+
-		"/api/v1/namespaces/"+e.namespace+"/pods/"+podName+"/exec?"+query.Encode(), nil)
+	conn, resp, err := d.DialContext(ctx, strings.Replace(e.execURL(query), "https://", "wss://", 1), nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.name, err)
 	}

@@ -99,8 +99,10 @@ func streams(ctx context.Context, out *report, set *cluster.Set, dir string) err
 }
 
 // gatewayConfig starts a gateway and returns a client's configuration for member1 behind it.
-func gatewayConfig(ctx context.Context, dir, kubeconfig string) (*rest.Config, func(), error) {
-	_, stop, err := startGateway(ctx, server.Inline, dir, kubeconfig)
+func gatewayConfig(
+	ctx context.Context, dir, kubeconfig string, configure ...func(*server.Config),
+) (*rest.Config, func(), error) {
+	_, stop, err := startGateway(ctx, server.Inline, dir, kubeconfig, configure...)
 	if err != nil {
 		return nil, nil, err
 	}
