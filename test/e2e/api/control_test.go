@@ -15,7 +15,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/clusterpass/clusterpass/infra/local/server"
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
@@ -159,9 +161,32 @@ spec:
   level: bestEffort
 `
 
-// TestRecordingPolicies: administrators must be able to manage policies as other objects.
+// TestRecordingPolicies: administrators must be able to manage policies as other objects, whatever the store.
 func TestRecordingPolicies(t *testing.T) {
-	k := e2e.OwnAPI(t)
+	t.Run("directory", func(t *testing.T) { checkRecordingPolicies(t, e2e.OwnAPI(t)) })
+	t.Run("AWS", func(t *testing.T) {
+		moto, _, _ := e2e.StartAWS(t)
+		store := stores.Address{Kind: "aws", Where: "policies"}
+		if out, err := e2e.CLI(t, "", "init", "--store", store.String()); err != nil {
+			t.Fatalf("clusterpass init: %v\n%s", err, out)
+		}
+		h := e2e.StartGateway(t, t.TempDir(), server.Inline, func(cfg *server.Config) { cfg.Store = store })
+		t.Cleanup(func() {
+			h.Stop()
+			if err := <-h.Stopped; err != nil {
+				t.Error(err)
+			}
+		})
+		e2e.NoteSecretsManager(t, moto.URL)
+		k := e2e.Kubectl{Kubeconfig: h.Kubeconfig, Context: "clusterpass"}
+		checkRecordingPolicies(t, k, "--store", store.String())
+	})
+}
+
+// checkRecordingPolicies uses kubectl, and clusterpass with the flags.
+func checkRecordingPolicies(t *testing.T, k e2e.Kubectl, flags ...string) {
+	t.Helper()
+	apply := append([]string{"apply", "-f", "-"}, flags...)
 	e2e.WantText(t, k.Must(t, "api-resources", "--api-group", "clusterpass.io"), "recordingpolicies", "rp")
 	e2e.WantText(t, k.Must(t, "explain", "recordingpolicy.spec"), "recordInput", "level", "enum: bestEffort, required")
 	w := k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "rp", "-w", "--output-watch-events", "-o",
@@ -186,11 +211,11 @@ func TestRecordingPolicies(t *testing.T) {
 		!strings.Contains(r.Stderr, `spec.level: Unsupported value: "never"`) {
 		t.Errorf("an unknown level:\n%s", r)
 	}
-	if out, err := e2e.CLI(t, wrong, "apply", "-f", "-"); err == nil ||
+	if out, err := e2e.CLI(t, wrong, apply...); err == nil ||
 		!strings.Contains(out, `spec.level: Unsupported value: "never"`) {
 		t.Errorf("an unknown level by clusterpass apply: %v\n%s", err, out)
 	}
-	if out, err := e2e.CLI(t, prodPolicy, "apply", "-f", "-"); err != nil || !strings.Contains(out, "configured") {
+	if out, err := e2e.CLI(t, prodPolicy, apply...); err != nil || !strings.Contains(out, "configured") {
 		t.Errorf("clusterpass apply: %v\n%s", err, out)
 	}
 	await("MODIFIED", "e2e-prod", "bestEffort")
