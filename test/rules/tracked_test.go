@@ -13,22 +13,7 @@ import (
 // Pictures of the documentation are no text, and smaller.
 func TestTrackedFilesAreSmallText(t *testing.T) {
 	const most, mostOfPicture = 1 << 20, 150 << 10
-	const root = "../.."
-	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
-	if len(files) < 500 {
-		t.Fatalf("git lists only %d files", len(files))
-	}
-	for _, name := range files {
-		data, err := os.ReadFile(filepath.Join(root, name))
-		if os.IsNotExist(err) {
-			continue // deleted, and the deletion is not committed yet
-		} else if err != nil {
-			t.Fatal(err)
-		}
+	for name, data := range trackedFiles(t) {
 		if len(data) > most {
 			t.Errorf("%s has %d bytes, want %d at most; remove it from the commit", name, len(data), most)
 		}
@@ -42,4 +27,28 @@ func TestTrackedFilesAreSmallText(t *testing.T) {
 			t.Errorf("%s is no text; remove it from the commit", name)
 		}
 	}
+}
+
+// trackedFiles returns the contents of all files in the repository by their paths.
+func trackedFiles(t *testing.T) map[string][]byte {
+	t.Helper()
+	const root = "../.."
+	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		data, err := os.ReadFile(filepath.Join(root, name))
+		if os.IsNotExist(err) {
+			continue // deleted, and the deletion is not committed yet
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = data
+	}
+	if len(files) < 500 {
+		t.Fatalf("git lists only %d files", len(files))
+	}
+	return files
 }
