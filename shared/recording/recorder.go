@@ -86,12 +86,13 @@ func (r *Recorder) Begin(ctx context.Context, i Info) (*Session, error) {
 }
 
 func (r *Recorder) putFirst(ctx context.Context, s *Session, part []byte) error {
-	if err := r.writes.acquire(ctx, s.caller); err != nil {
+	c := s.caller.ofFirstPart()
+	if err := r.writes.acquire(ctx, c); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, StoreTimeout)
 	defer cancel()
-	return r.put(ctx, s.info.ID, 0, s.seal(part, 0), func() { r.writes.release(s.caller) })
+	return r.put(ctx, s.info.ID, 0, s.seal(part, 0), func() { r.writes.release(c) })
 }
 
 // keep prevents the deletion of a recording while its session is open.

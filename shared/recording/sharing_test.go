@@ -126,6 +126,40 @@ func TestLoudCallerBlocksOnlyItself(t *testing.T) {
 	})
 }
 
+// TestMadeUpTokensShareSlots fails if a client with many tokens, which no member has accepted, keeps users from opening
+// sessions whose recording is required.
+func TestMadeUpTokensShareSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &storetest.Memory{BeforePut: func(ctx context.Context, id string, _ int) error {
+			return slowForLoud(ctx, id, 1)
+		}}
+		signer, _ := storetest.NewSigner(t)
+		r := recording.New(recording.Config{Store: store, Signer: signer})
+		var loud sync.WaitGroup
+		for n := range 300 {
+			loud.Go(func() {
+				i := newInfo()
+				i.ID, i.User, i.TokenSHA256 = loudID(), "", fmt.Sprint("token-", n)
+				if s, err := r.Begin(t.Context(), i); err == nil {
+					_ = s.Close()
+				}
+			})
+		}
+		synctest.Wait()
+		for range 10 {
+			time.Sleep(time.Second)
+			begun := time.Now()
+			s, err := r.Begin(t.Context(), newInfo())
+			must(t, err)
+			must(t, s.Close())
+			if took := time.Since(begun); took > 0 {
+				t.Errorf("a session of a user waited for %s", took)
+			}
+		}
+		loud.Wait()
+	})
+}
+
 // TestManySessionsShareMemory fails if many loud sessions, whose store is too slow, use up the memory of the bridge.
 func TestManySessionsShareMemory(t *testing.T) { synctest.Test(t, testManySessionsShareMemory) }
 

@@ -26,6 +26,15 @@ func (i *Info) caller() caller {
 	return caller{cmp.Or(i.Impersonator, i.User), i.TokenSHA256}
 }
 
+// ofFirstPart returns who shares slots for the first part of a session. The member accepts a token after that, and a
+// client can make up any number of tokens. So all tokens share slots.
+func (c caller) ofFirstPart() caller {
+	if c.token == "" {
+		return c
+	}
+	return caller{token: "any"}
+}
+
 // slots limits how many parts are written at the same time. A free slot goes to the waiting caller that uses the fewest
 // slots. So a caller with many sessions waits for itself. It is safe for concurrent use.
 type slots struct {
