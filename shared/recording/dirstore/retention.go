@@ -36,10 +36,11 @@ func (r *stored) rank(now time.Time) int {
 	return 1
 }
 
-// block is the unit in which most file systems allocate space. Many small recordings need more than their bytes.
-const block = 4 << 10
+// block is the unit in which space is counted. ext4 has by default one inode for each 16 KiB, so its inodes suffice for
+// MaxSize if its space does.
+const block = 16 << 10
 
-// sizeOnDisk returns the space of a file.
+// sizeOnDisk returns the space that counts for a file.
 func sizeOnDisk(size int64) int64 { return (size + block - 1) / block * block }
 
 // keptRecording is a recording that this process has open.
