@@ -71,12 +71,12 @@ func (s *Store) write(ctx context.Context, op, key string, value []byte,
 	return e.Object, nil
 }
 
-// commit writes e in a transaction. It tries again after a write of another process to another object, a conflict with
-// another transaction, or a throttled request. It returns any other error at once.
+// commit writes e in a transaction. It tries again if DynamoDB has cancelled the transaction because of a write to
+// another object, a conflict with another transaction, or throttling. It returns any other error at once.
 //
-// Every write changes the store's revision, so only one of several concurrent transactions succeeds. A writer waits
-// before it tries again, and the pauses become shorter. If the last write of this process needed several attempts, the
-// next one begins with a pause. So no writer starves.
+// Every write changes the store's revision, so only one of several concurrent transactions succeeds. Two rules keep any
+// writer from starving. A writer waits before each new attempt, and the pauses become shorter. After a write that needed
+// several attempts, the next write of the same process begins with a pause.
 func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, error) {
 	select {
 	case s.writing <- struct{}{}:
@@ -120,8 +120,7 @@ func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, err
 	}
 }
 
-// wait returns the pause before an attempt. Pauses become shorter with each attempt, so that no writer starves. A
-// transaction lasts only a few milliseconds.
+// wait returns the pause before an attempt. A transaction lasts only a few milliseconds.
 func wait(attempt int) time.Duration {
 	const first, least = 80 * time.Millisecond, 10 * time.Millisecond
 	return rand.N(max(least, first/time.Duration(attempt+1))) //nolint:gosec // no secret depends on it

@@ -1,9 +1,9 @@
 // Package replica serves reads of an object store from memory. Each validation of the memory calls Store.Changes and
 // applies the changes. If there are too many changes, or the store's log lacks them, the validation clears the memory.
 //
-//   - A result includes every write that was completed [Config.MaxAge] before the call. [Replica.AsOf] returns the time
-//     of its validation. Later results also include every write that was completed before that time.
-//   - The revision of a list is that of its validation, or a later one.
+//   - A result includes every write that was completed at least [Config.MaxAge] before the call.
+//   - [Replica.AsOf] returns a time. Results of calls after AsOf include every write that was completed before that time.
+//   - The revision of a list is at least the revision that the last validation before the list has found.
 //   - If the validation fails, the read fails. Package cache serves stale values during an outage.
 //   - The memory contains at most maxObjects objects and, in addition, at most maxLists lists of any size.
 package replica
@@ -23,14 +23,14 @@ import (
 
 const (
 	maxObjects = 4096
-	maxValue   = 16 << 10 // bytes; larger objects are read from the store each time
+	maxValue   = 16 << 10 // maximum size in bytes of a cached object
 	maxLists   = 8
 	// timeout is the deadline of one validation. If a validation lasts longer, AsOf starts another, because AWS Lambda has
 	// probably frozen the process meanwhile.
 	timeout = 5 * time.Second
 	// settleTime is how long the Replica adds no results of reads to the memory after a validation has found a new revision.
-	// It continues to use the entries in the memory. The reason is a write that is still in progress: the store may return
-	// the new revision, and then still the old object.
+	// While the write with that revision is still in progress, a read of the store may return the old object. Entries that
+	// are in the memory already are still used.
 	settleTime = 5 * time.Second
 	// maxChanges is the maximum number of writes that one validation applies. If there are more, the validation clears the
 	// memory.
@@ -59,9 +59,9 @@ type Replica struct {
 	revision   uint64
 	since      time.Time // start of the validation that first read this revision
 	purgeCount int       // how often the memory was cleared
-	asOf       time.Time // wall-clock time; the memory includes all writes that were completed by then
+	asOf       time.Time // the memory includes all writes that were completed at this wall-clock time
 	objects    *lru.Cache[string, record]
-	lists      map[string]objects.Page // by prefix; lists without a limit
+	lists      map[string]objects.Page // lists without a limit, by prefix
 	running    *validation             // the newest validation while it runs, or nil
 }
 
@@ -75,7 +75,7 @@ type record struct {
 type validation struct {
 	began time.Time
 	done  chan struct{}
-	err   error // error of the store; set before done is closed
+	err   error // error of the store, set before done is closed
 }
 
 // New returns an empty Replica. It sends no requests.
@@ -252,7 +252,8 @@ func (r *Replica) List(ctx context.Context, prefix string, limit int, cont strin
 	known, ok := r.lists[prefix]
 	r.mu.Unlock()
 	if ok {
-		// Every change until this revision is applied, and none of them has this prefix.
+		// All changes up to before.revision have been applied. A change of a key with this prefix would have removed the list
+		// from the memory. The list is therefore the same at that revision.
 		known.Revision = max(known.Revision, before.revision)
 		return known, nil
 	}
