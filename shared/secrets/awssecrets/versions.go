@@ -32,8 +32,8 @@ const tombstone = "CLUSTERPASS_DELETED-"
 // Error codes of Secrets Manager.
 const (
 	notFound = "ResourceNotFoundException"
-	// invalidRequest means that the secret is scheduled for deletion. Only RestoreSecret returns it for a secret that is
-	// not scheduled for deletion.
+	// invalidRequest is the code for a secret whose state does not allow the request. This package assumes that the secret
+	// is scheduled for deletion, or after RestoreSecret, that no deletion is scheduled.
 	invalidRequest = "InvalidRequestException"
 )
 
@@ -82,8 +82,9 @@ func newVersion(prefix string) (string, error) {
 func isTombstone(version string) bool { return strings.HasPrefix(version, tombstone) }
 
 // swap makes a new version current in place of the version old. If old is "", no version may be current. swap returns
-// ErrConflict if another version than old is current, and ErrNotFound if the secret was deleted meanwhile. If two other
-// writes follow before a lost response is noticed, swap returns ErrConflict although it succeeded.
+// ErrConflict if another version than old is current, and ErrNotFound if the secret was deleted meanwhile. swap
+// returns ErrConflict although it succeeded if the response of UpdateSecretVersionStage is lost, and two other writes
+// complete before resultOfMove reads the versions.
 func (s *Store) swap(ctx context.Context, name, old, version string, v secrets.Value) error {
 	put := &secretsmanager.PutSecretValueInput{
 		SecretId: s.id(name), ClientRequestToken: &version, VersionStages: []string{candidate},
