@@ -34,14 +34,16 @@ const (
 
 const agentCredential = "agent's credential"
 
-// enrolment is an object that allows the agents of a private cluster to connect. Their credentials must have its uid.
+// enrolment is an object that allows the agents of a private cluster to connect. An agent's
+// credential must contain the uid of the enrolment.
 type enrolment struct {
-	UID     string    `json:"uid"`
-	Cluster types.UID `json:"cluster"` // the Cluster's uid; a later Cluster of that name needs a new enrolment
+	UID string `json:"uid"`
+	// Cluster is the uid of the Cluster. A later Cluster with the same name needs a new enrolment.
+	Cluster types.UID `json:"cluster"`
 	Created time.Time `json:"created"`
-	// Generation is the generation of the newest credential. A repeated exchange does not increase it. KeyThumbprint
-	// identifies the key of the newest credential (RFC 7638). Renewed is the time of the newest exchange. All are zero
-	// before the first exchange.
+	// Generation is the generation of the newest credential. KeyThumbprint identifies the key of the newest credential
+	// (RFC 7638). Renewed is the time at which Generation last increased. A repeated exchange changes none of the three.
+	// All are zero before the first exchange.
 	Generation    uint64    `json:"generation,omitempty"`
 	KeyThumbprint string    `json:"key,omitempty"`
 	Renewed       time.Time `json:"renewed,omitzero"`
@@ -73,7 +75,7 @@ type AgentAuth struct {
 // Agent is an authenticated agent of a private cluster.
 type Agent struct {
 	Cluster string
-	TTL     time.Duration // lifetime of its credential and of the next one
+	TTL     time.Duration // lifetime of this credential, and of the credential that replaces it
 	// Recheck returns a *status.Error unless the credential is still valid. It checks the credential's expiry, the key
 	// that signed it, the enrolment and the Cluster.
 	Recheck func(ctx context.Context) error

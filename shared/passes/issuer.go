@@ -28,17 +28,17 @@ type Issuer struct {
 	Objects objects.Store
 	Secrets secrets.Store
 	URL     string           // the gateway's URL: issuer of all tokens, and audience of passes
-	CA      *pki.CA          // signs certificates; nil if this Issuer creates none
-	Signer  Signer           // signs tokens of passes; nil means the keys of the secret store
+	CA      *pki.CA          // signs certificates, or nil if this Issuer creates no certificates
+	Signer  Signer           // signs tokens of passes, or nil for the keys of the secret store
 	Now     func() time.Time // nil means time.Now
 }
 
-// Issued is a new pass with its credential, which is not stored.
+// Issued is a new pass with its credential. The credential is not stored.
 type Issued struct {
 	Pass        *v1alpha1.Pass
 	Token       secrets.Value // set for the form token
-	Certificate []byte        // PEM; set for the form certificate
-	Key         secrets.Value // PEM; the private key of Certificate
+	Certificate []byte        // in PEM, set for the form certificate
+	Key         secrets.Value // in PEM, the private key of Certificate
 }
 
 // verbs are the valid values of spec.verbs. The verb get includes list and watch. A request that upgrades, such as a
@@ -47,8 +47,9 @@ var verbs = []string{v1alpha1.Any, "get", "create", "update", "patch", "delete"}
 
 // FieldError is an invalid field of a pass.
 type FieldError struct {
-	Field, Value string // Value is "" if a required list is empty; strings are quoted
-	Problem      string
+	Field   string
+	Value   string // a quoted string, a duration, or "" if a required list is empty
+	Problem string
 }
 
 func (e *FieldError) Error() string {
@@ -160,8 +161,8 @@ func (i *Issuer) Create(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) 
 	return out, nil
 }
 
-// Mint creates the credential of p, which is valid once p is stored. The caller must have set the uid, the creation
-// time and the expiry of p.
+// Mint creates the credential of p. The credential becomes valid when p is stored. The caller must have set the uid, the
+// creation time and the expiry of p.
 func (i *Issuer) Mint(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) {
 	out := &Issued{Pass: p}
 	if p.Spec.Form == v1alpha1.Certificate {
@@ -186,7 +187,7 @@ func certificateURI(p *v1alpha1.Pass) *url.URL {
 
 // claims are the private claims of a pass's token. Groups, clusters and verbs are only in the pass's object.
 type claims struct {
-	Pass string `json:"clusterpass.io/pass"` // the object's name; jti is its uid
+	Pass string `json:"clusterpass.io/pass"` // the name of the pass. The claim jti is the uid of the pass.
 }
 
 func (i *Issuer) mintToken(ctx context.Context, out *Issued) (err error) {
@@ -199,7 +200,7 @@ func (i *Issuer) mintToken(ctx context.Context, out *Issued) (err error) {
 }
 
 // List returns all passes, sorted by name, including expired ones that Prune has not deleted. It calls onInvalid for
-// each pass that cannot be decoded. Such a pass authenticates no request, and Revoke deletes it.
+// each pass that cannot be decoded. Such a pass authenticates no request. Revoke can delete it.
 func (i *Issuer) List(ctx context.Context, onInvalid func(name string, err error)) ([]v1alpha1.Pass, error) {
 	return list(ctx, i.Objects, v1alpha1.PassPrefix, onInvalid, func(p *v1alpha1.Pass, name string) { p.Name = name })
 }

@@ -24,7 +24,8 @@ type publishedKeys struct {
 type publishedKey struct {
 	Key jose.JSONWebKey `json:"key"`
 	// Retired is the time at which another key replaced this key. The key still verifies for verifyPeriod. Retired stays
-	// nil if both keys are of the secret store: the key then verifies until the secret store removes it.
+	// nil if both keys are of the secret store. The key then verifies until it is removed from the secret, and
+	// syncWithSecret removes it here.
 	Retired *time.Time `json:"retired,omitempty"`
 }
 

@@ -140,10 +140,13 @@ func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 		Message: fmt.Sprintf("a replaced credential of the agents was used at %s from %s: another party probably "+
 			"has a copy; %s", r.Time.UTC().Format(time.RFC3339), r.From, rejoinHint(a.Cluster)),
 	}
-	// Set the condition first: if that fails, the next use of a replaced credential tries again. Once the credentials
-	// have ended, no use would set it. The enrolment is read after the Cluster, so that the condition of a later
-	// enrolment is never replaced.
+	// Set the condition before the credentials end. If the condition cannot be set, the next use of a replaced credential
+	// causes another call of EndAgents. After the credentials have ended, no use does, because the error of a use then wraps
+	// no *ReusedError.
 	err := i.editCondition(ctx, a.Cluster, func(*metav1.Condition) (*metav1.Condition, error) {
+		// This must not overwrite the condition of a later enrolment. editCondition has read the Cluster already. If a later
+		// enrolment sets a condition from now on, the update of the Cluster conflicts. If a later enrolment has set a
+		// condition before, editEnrolment returns errEnrolmentGone.
 		return reused, i.editEnrolment(ctx, a, func(*enrolment) (bool, error) { return false, nil })
 	})
 	if err == nil {

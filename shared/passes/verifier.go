@@ -65,7 +65,7 @@ type Config struct {
 // Verifier verifies the credentials that the gateway issues. It is safe for concurrent use.
 type Verifier struct {
 	cfg     Config
-	records *cache.Cache[[]byte] // by key of the object store; nil for a missing object
+	records *cache.Cache[[]byte] // values in the object store by key, with nil for a missing object
 	keys    *cache.Cache[*publishedKeys]
 	tunnel  *cache.Cache[*keySet] // private keys of the tunnel port
 	proofs  possession.Proofs     // proofs that agents have used
@@ -117,7 +117,8 @@ func NewVerifier(cfg Config) *Verifier {
 	return v
 }
 
-// keysConfig configures a cache of key sets. Its store returns errMissing for a missing set, and errDown if it fails.
+// keysConfig configures a cache of key sets. The store of the key sets returns errMissing for a missing set, and errDown
+// during an outage.
 func keysConfig(cfg Config, name string, errMissing, errDown error) cache.Config {
 	return cache.Config{
 		Name: name, Max: maxSets, TTL: keysFresh, Negative: retry, Stale: keysStale, Retry: retry, Timeout: timeout,
