@@ -31,7 +31,8 @@ const (
 // Translator translates requests, and remembers which members need SPDY. It is safe for concurrent use.
 type Translator struct {
 	maxMessage int64
-	needed     *cache.Expiring[string, struct{}] // members that need SPDY; keys are CLUSTER/SUBRESOURCE or CLUSTER/tunnel
+	// needed contains the members that need SPDY. The keys are CLUSTER/SUBRESOURCE, or CLUSTER/tunnel.
+	needed *cache.Expiring[string, struct{}]
 }
 
 // New returns a Translator that accepts messages of up to maxMessage bytes from clients. 0 means no limit.
@@ -40,7 +41,7 @@ func New(maxMessage int64) *Translator {
 }
 
 // Do works like forward.Do, and translates the request if the member refuses the client's websocket. It then hijacks
-// the connection through ws, which must write to the same client as w.
+// the client's connection through ws. Both w and ws must write to that client.
 func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c *forward.Call) error {
 	if !websocket.IsWebSocketUpgrade(r) {
 		return forward.Do(w, r, c)
@@ -132,11 +133,11 @@ type session struct {
 	w, ws      http.ResponseWriter
 	r          *http.Request
 	call       forward.Call
-	protocol   string // the client's protocol; "" if it offered none
+	protocol   string // the client's protocol, or "" if the client offered none
 	upstream   string // the member's SPDY protocol
 	// copyStreams copies data between the client and the member's SPDY connection until the session ends.
 	copyStreams func(ctx context.Context, client *websocket.Conn, member io.ReadWriteCloser)
-	onSwitched  func()       // called by bySPDY after both sides have switched protocols; may be nil
+	onSwitched  func()       // optional: bySPDY calls it after both sides have switched protocols
 	ports       []uint16     // only for a port-forward with channels
 	framing     text.Framing // only for byPlainHTTP
 }

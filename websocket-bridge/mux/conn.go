@@ -2,10 +2,12 @@
 //
 // Invariants:
 //   - Each stream has its own window, so a slow reader blocks only its own stream.
-//   - Silence ends the websocket, so that an end detects a network that drops all packets.
-//   - An end buffers at most one window of unread bytes for each stream. Data beyond the window ends the websocket.
-//   - Only the bridge opens streams, and resets any stream that the agent opens. Pings of yamux and text messages end the
-//     websocket.
+//   - Each side closes the websocket after it has received nothing for the time [Silence]. This detects a network that
+//     drops all packets.
+//   - Each side buffers at most one window of unread bytes for each stream, and closes the websocket after data beyond the
+//     window.
+//   - Only the bridge opens streams, and resets any stream that the agent opens.
+//   - Each side closes the websocket after a text message or a ping frame of yamux.
 //   - When the websocket ends, every stream ends with an error, so that cut data does not look complete.
 package mux
 
@@ -21,11 +23,12 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Beats are unsolicited pongs (RFC 6455, 5.5.3), which need no response. So an end whose outgoing direction is blocked
-// by data still receives beats.
 const (
+	// beat is the interval at which each side sends a beat. A beat is an unsolicited pong (RFC 6455, 5.5.3). If data blocks
+	// one direction of the connection, beats in the other direction still arrive. A ping and the response would need both
+	// directions.
 	beat = 3 * time.Second
-	// Silence is how long an end may receive nothing before it closes the websocket.
+	// Silence is how long a side may receive nothing before that side closes the websocket.
 	Silence = 10 * time.Second
 	// writeTimeout is the deadline of one message. It is generous for slow networks.
 	writeTimeout = time.Minute
@@ -55,7 +58,7 @@ func NewUpgrader() *websocket.Upgrader {
 type conn struct {
 	ws      *websocket.Conn
 	message io.Reader // the message being read
-	header  []byte    // the header of a frame whose body is not written yet; nil if there is none
+	header  []byte    // the header of a frame whose body is not written yet, or nil
 	frames  frames    // checks the received frames
 	closed  sync.Once
 	stop    chan struct{}
@@ -79,7 +82,7 @@ func (c *conn) beat() {
 		case <-c.stop:
 			return
 		case <-tick.C:
-			// A beat waits for data that is being written. The other end then receives the data instead.
+			// A beat waits for data that is being written. The other side then receives the data instead.
 			_ = c.ws.WriteControl(websocket.PongMessage, nil, time.Now().Add(Silence))
 		}
 	}
@@ -126,7 +129,7 @@ type frames struct {
 	body   uint32 // remaining bytes of a body
 }
 
-// see parses the next bytes. It returns an error for a ping, because neither end of a tunnel sends pings. yamux would
+// see parses the next bytes. It returns an error for a ping, because neither side of a tunnel sends pings. yamux would
 // answer each ping in a new goroutine, without a limit.
 func (f *frames) see(p []byte) error {
 	for len(p) > 0 {

@@ -28,13 +28,15 @@ type Stream struct {
 	in, out      prometheus.Counter // bytes from and to the client
 
 	mu        sync.Mutex
-	endReason *status.Error           // first reason for which the stream was ended; nil if there was none
-	finish    func(why *status.Error) // ends the response in an orderly manner; nil if only a cut can end it
+	endReason *status.Error           // first reason for which the stream was ended, or nil
+	finish    func(why *status.Error) // ends the response in an orderly manner, or nil if only a cut can end it
 	// setWriteDeadline sets the client's write deadline. It is nil before startWriteDeadlines, after a hijack and after
 	// Close.
 	setWriteDeadline func(time.Time) error
-	lastDeadline     time.Time // no write deadline may be later; set when the stream begins to end, zero before
-	closed           bool
+	// lastDeadline is the latest write deadline that an ending stream may get. It is zero until extendDeadlineLocked is
+	// first called for the ending stream.
+	lastDeadline time.Time
+	closed       bool
 }
 
 func newStream(ctx context.Context, r *Registry, info Info) *Stream {
@@ -67,7 +69,7 @@ func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 // that the response looks complete.
 func (s *Stream) Context() context.Context { return s.ctx }
 
-// finishTime is the maximum duration of an orderly end. After it, Context is cancelled and writes fail.
+// finishTime is the maximum duration of an orderly end. Context is cancelled after finishTime.
 const finishTime = 5 * time.Second
 
 // End calls the function of setFinish, and cancels Context after finishTime. Without such a function, End cancels
@@ -184,8 +186,9 @@ func (s *Stream) extendDeadline(set func(time.Time) error) {
 	s.extendDeadlineLocked(set)
 }
 
-// extendDeadlineLocked sets the write deadline to StallTimeout from now. Once the stream is ending, the deadline is at
-// most finishTime after the end began. Without StallTimeout, an open stream gets no deadline. s.mu must be locked.
+// extendDeadlineLocked sets the write deadline to StallTimeout from now. Without StallTimeout, a stream gets no deadline
+// until it is ending. For an ending stream, the first call sets lastDeadline to finishTime from now, and no call sets a
+// deadline later than lastDeadline. s.mu must be locked.
 func (s *Stream) extendDeadlineLocked(set func(time.Time) error) {
 	now := time.Now()
 	var deadline time.Time
