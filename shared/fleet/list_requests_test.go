@@ -80,7 +80,10 @@ func TestFleetList(t *testing.T) {
 		"JSON, YAML and protobuf")
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersion=5", nil, ""), 410, "expired",
 		"not one of the fleet's")
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=x", nil, ""), 400, "bad_request", "limit")
+	for _, limit := range []string{"x", "-1", "3000000000"} {
+		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit="+limit, nil, ""), 400, "bad_request",
+			"want a number from 0 to 2147483647")
+	}
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=1&continue=x", nil, ""), 400, "bad_request",
 		"continue")
 }

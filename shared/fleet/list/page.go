@@ -1,6 +1,7 @@
 package list
 
 import (
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,27 +22,37 @@ const minPageMembers = 4
 
 // page is a whole list, or one page of a list.
 type page struct {
-	client      *members.Client
-	req         *request.Request
-	single      bool             // there is one target; the client gets its own versions and continue tokens
-	limit       int              // number of objects; 0 for all
-	memberToken string           // the single member's own continue token; "" for none
-	token       *cursor.Token    // the fleet's continue token; nil on the first page, and if memberToken is set
-	targets     []members.Target // called for this page
-	later       []members.Target // left for later pages
-	version     cursor.Version   // versions of the members' lists; at first, only those that the lists must have
+	client *members.Client
+	req    *request.Request
+	// single reports whether there is exactly one target. The client then gets the resourceVersions and the continue
+	// tokens of that member.
+	single bool
+	limit  int // maximum number of objects, or 0 for all
+	// memberToken is the request's continue token if the single member issued it, or else "".
+	memberToken string
+	// token is the request's continue token if the fleet issued it, or else nil.
+	token   *cursor.Token
+	targets []members.Target // the members that are called for this page
+	later   []members.Target // the members that are left for later pages
+	// version maps each member to the resourceVersion of the member's list. Before the calls, version
+	// contains only the resourceVersions that the request demands: those in token, or with resourceVersionMatch=Exact those
+	// in the parameter resourceVersion.
+	version cursor.Version
 }
+
+// maxLimit is the maximum value of the parameter limit.
+const maxLimit = math.MaxInt32
 
 func newPage(client *members.Client, req *request.Request, targets []members.Target) (*page, error) {
 	p := &page{
 		client: client, req: req, single: members.IsSingle(targets), targets: targets, version: cursor.Version{},
 	}
 	if s := req.Param("limit"); s != "" {
-		n, err := strconv.ParseInt(s, 10, 32)
-		if err != nil || n < 0 {
-			return nil, status.New(status.BadRequest, "", "the parameter limit is %q; want a number that is not negative", s)
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 0 || n > maxLimit {
+			return nil, status.New(status.BadRequest, "", "the parameter limit is %q; want a number from 0 to %d", s, maxLimit)
 		}
-		p.limit = int(n)
+		p.limit = n
 	}
 	if s := req.Param("continue"); s != "" {
 		return p, p.resume(s)
@@ -115,7 +126,8 @@ func (p *page) selectNext() error {
 	return nil
 }
 
-// expired returns the failures of members that lack the requested version. Without a version, there are none.
+// expired returns the failures of members that lack the requested version. It returns none if the request has neither a
+// continue token of the fleet nor a resourceVersion other than "0".
 func (p *page) expired(failures []*members.Failure) []*members.Failure {
 	if v := p.req.Param("resourceVersion"); p.token == nil && (v == "" || v == "0") {
 		return nil
