@@ -16,13 +16,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Failure explains why a member gave no usable response. Concurrent requests share a Failure, so its fields must not
-// change.
+// Failure explains why a member gave no usable response. A Failure that several requests share must not be changed.
 type Failure struct {
 	Cluster string
-	Code    int            // the member's status code, or that of the gateway's own error
-	Status  *metav1.Status // the fields that the gateway uses; nil if the member sent no Status
-	Raw     []byte         // the Status as the member sent it
+	Code    int // the member's status code, or that of the gateway's own error
+	// Status has those fields of the member's Status that the gateway uses. For a 404 without a Status, the gateway makes
+	// one. In all other cases, Status is nil.
+	Status  *metav1.Status
+	Raw     []byte // the Status as the member sent it
 	Message string
 	Err     error
 }
@@ -74,8 +75,8 @@ func (e *deadlineError) Error() string {
 }
 
 const (
-	maxText  = 64 << 10 // bytes of a member's message, and of all messages in one error
-	maxTexts = 16       // failures whose messages one error has
+	maxText  = 64 << 10 // maximum number of bytes of one member's message, and of all messages in one error
+	maxTexts = 16       // maximum number of failures whose messages appear in one error
 )
 
 // refusal returns the Failure for a response whose status code is not 2xx. It shortens Message, which the gateway logs.

@@ -2,7 +2,8 @@
 //
 // Invariants:
 //   - A Source buffers one object at a time, as text. Memory does not grow with the list.
-//   - Objects are not decoded into types. Their text changes only by the source annotation and the values of a Rewriter.
+//   - Objects are not decoded into types. There are three changes to the text of an object: the source
+//     annotation is set, a Rewriter may replace values, and U+FFFD replaces invalid UTF-8.
 //   - The output is well-formed JSON, whatever the input is.
 //   - A list that breaks off is an error, never a shorter list.
 package merge
@@ -132,7 +133,8 @@ func (s *Source) Drain() error {
 	}
 }
 
-// fields reads the list's own fields, up to its objects or its end. hasBefore is true after the first field.
+// fields reads the fields of the list, up to the objects or to the end of the list. hasBefore is true after the first
+// field.
 func (s *Source) fields(hasBefore bool) error {
 	for ; ; hasBefore = true {
 		if s.in.Peek() == '}' {
@@ -183,8 +185,8 @@ func (s *Source) fields(hasBefore bool) error {
 	}
 }
 
-// end returns an error unless the list is complete. A list without items must have a kind that ends in List. With items,
-// any kind is valid, because a CustomResourceDefinition defines the kind of its lists.
+// end returns an error unless the list is complete. A list without the field items must be a Table, or have a kind that
+// ends in List. With the field items, any kind is valid, because a CustomResourceDefinition chooses the kind of its lists.
 func (s *Source) end() error {
 	if s.in.Peek(); s.in.Err() == nil {
 		return s.broken(errors.New("something follows it"))

@@ -150,7 +150,7 @@ func (f *finder) ambiguous(of []*members.Answer) error {
 }
 
 // notFound passes a member's 404 to the client, and prefers one about the object to one about the kind. failures must
-// contain a 404. If find returns neither a match nor an error, its failures do.
+// contain a 404. When find returns neither a match nor an error, the returned failures always contain one.
 func (h *Handler) notFound(w http.ResponseWriter, failures []*members.Failure) error {
 	members.Warn(w.Header(), members.Without(failures, (*members.Failure).IsNotFound))
 	best := failures[slices.IndexFunc(failures, (*members.Failure).IsNotFound)]

@@ -53,7 +53,7 @@ func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error)
 	}
 	review := time.NewTicker(reviewInterval)
 	defer review.Stop()
-	var coverages <-chan coverage // nil while none is being read
+	var coverages <-chan coverage // nil unless a coverage is being read
 	out := &buffer{w: rw, flush: flush}
 	owesInitialEnd := w.sendsInitial && w.allowsBookmarks
 	for last := false; !last; out.events++ {
@@ -82,7 +82,7 @@ func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error)
 		if e.from != nil {
 			out.text, last = w.handle(ctx, out.text, e)
 		}
-		if owesInitialEnd && !last && len(w.pending) == 0 && w.coversShown() {
+		if owesInitialEnd && !last && len(w.pending) == 0 && w.canResume() {
 			owesInitialEnd = false
 			out.text = w.appendBookmark(out.text, map[string]string{initialEventsEnd: "true"})
 		}
@@ -150,8 +150,9 @@ func (w *watcher) followAgain(ctx context.Context, f *follower, e event, why err
 	return true
 }
 
-// deliverEvent appends an event to out and records the event as delivered. If it fails, it leaves both unchanged. A
-// panic becomes a *members.Failure. The records may be wrong after a panic, so the watch must end.
+// deliverEvent appends an event to out, and records in w.progress that the event was delivered. If deliverEvent returns
+// an error, the caller must ignore the returned text and use out instead. A panic becomes a *members.Failure. After a
+// panic, w.progress may be wrong, so the watch must end. After any other error, w.progress is unchanged.
 func (w *watcher) deliverEvent(out []byte, m *followed, e event) (text []byte, err error) {
 	defer w.client.Recover(e.from.Name, func(panicFailure *members.Failure) { err = panicFailure })
 	if err := w.votes.record(e); err != nil {
@@ -170,7 +171,7 @@ func (w *watcher) deliverEvent(out []byte, m *followed, e event) (text []byte, e
 		if e.typ == synced {
 			delete(w.pending, m.ID)
 		}
-		if !w.allowsBookmarks || !wasComplete || !w.coversShown() {
+		if !w.allowsBookmarks || !wasComplete || !w.canResume() {
 			return out, nil
 		}
 		return w.appendBookmark(out, nil), nil

@@ -24,8 +24,9 @@ func (p *progress) restore(id uint64, before string) {
 	}
 }
 
-// coversShown reports whether the version covers all objects that the client has seen.
-func (p *progress) coversShown() bool {
+// canResume reports whether a client can resume the watch from p.version. That version must contain each member of which
+// the client has seen an object.
+func (p *progress) canResume() bool {
 	for id := range p.shown {
 		if p.version[id] == "" {
 			return false
@@ -37,7 +38,7 @@ func (p *progress) coversShown() bool {
 // resumable returns the version from which a client can resume after an event of a member. It is "" while a list is
 // being delivered. Events of a difference have the version before the difference.
 func (p *progress) resumable(id uint64) string {
-	if p.version[id] == "" || !p.coversShown() {
+	if p.version[id] == "" || !p.canResume() {
 		return ""
 	}
 	return p.delivered()
