@@ -25,10 +25,10 @@ type call struct {
 	caller  *identity.User // the user of the credential, who may impersonate user; nil if user is nil
 	bearer  string         // the caller's own token for a passthrough cluster; "" for other clusters
 	rule    policy.Rule    // how the session is recorded; zero for requests that are no session
-	// canHideSession makes checkHiddenSession apply the recording policy. prepareForward sets it to the result of the
-	// function of that name. serveFleet sets it to that of addsDebugContainer.
-	canHideSession bool
-	isRecorded     atomic.Bool // a recorder records the session, and has not failed
+	// canEvadeRecording reports whether the request could carry a session that nothing records. If a policy requires
+	// recordings, checkRecordingEvasion then refuses the request.
+	canEvadeRecording bool
+	isRecorded        atomic.Bool // a recorder records the session, and has not failed
 
 	release    func()         // releases the caller's slot; never nil, and safe to call twice
 	unverified UnverifiedCall // slots of a caller whom only the member can identify; nil for others, or without a limit

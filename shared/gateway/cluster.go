@@ -37,8 +37,8 @@ func (g *Gateway) prepareForward(w *countingWriter, r *http.Request, c *call) (*
 	if err := checkServiceProxy(m.Cluster, c.request.Resource); err != nil {
 		return nil, err
 	}
-	c.canHideSession = canHideSession(c.request, r.Header)
-	if err := g.checkHiddenSession(r.Context(), c); err != nil {
+	c.canEvadeRecording = canEvadeRecording(c.request, r.Header)
+	if err := g.checkRecordingEvasion(r.Context(), c); err != nil {
 		return nil, err
 	}
 	if err := g.cfg.Function.redirectUnserved(w, r, c.request); err != nil {
@@ -86,7 +86,7 @@ func (g *Gateway) forwardStream(w *countingWriter, r *http.Request, c *call) err
 func (g *Gateway) recheckStream(r *http.Request, c *call) (_ *http.Request, stop func()) {
 	member, attrs := c.forwarded.Member, access.Cluster(c.request.Route.Cluster, r.Method, r.Header)
 	return g.recheck(r, c, func(ctx context.Context) error {
-		return cmp.Or(g.checkStream(ctx, c, member, attrs), g.checkHiddenSession(ctx, c), g.checkUnrecorded(ctx, c))
+		return cmp.Or(g.checkStream(ctx, c, member, attrs), g.checkRecordingEvasion(ctx, c), g.checkUnrecorded(ctx, c))
 	})
 }
 

@@ -25,9 +25,9 @@ const discardTimeout = time.Second
 type deadlines struct {
 	conn     *http.ResponseController
 	timeout  time.Duration
-	body     *body // nil for a request without one
+	body     *body // nil for a request without a body
 	isStream bool
-	extended time.Time // when the deadline of writes was set; zero if there is none
+	extended time.Time // when the deadline of writes was set, or zero if there is none
 }
 
 func newDeadlines(w http.ResponseWriter, r *http.Request, timeout time.Duration) (*deadlines, io.ReadCloser) {
@@ -125,8 +125,8 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	b.isComplete = b.isComplete || err == io.EOF
 	if isLimited && !b.isOver && !b.isClosing {
-		// From now on, net/http itself reads, to notice the end of the connection. If a deadline ended that read, net/http
-		// would cancel the request's context.
+		// At the end of the body, net/http itself begins to read from the connection, to notice when the client closes it.
+		// If the deadline ended that read, net/http would cancel the request's context.
 		_ = b.conn.SetReadDeadline(time.Time{})
 	}
 	if isLimited && errors.Is(err, os.ErrDeadlineExceeded) {

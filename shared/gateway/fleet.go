@@ -24,8 +24,8 @@ func (g *Gateway) serveFleet(w *countingWriter, r *http.Request, c *call) error 
 		return g.notServed(w, r, c)
 	}
 	res := c.request.Resource // serveCluster checks the requests that the fleet returns, such as those to a proxy
-	c.canHideSession = addsDebugContainer(res) || res.Subresource != "proxy" && reachesFurther(c.request)
-	if err := g.checkHiddenSession(r.Context(), c); err != nil {
+	c.canEvadeRecording = addsDebugContainer(res) || res.Subresource != "proxy" && reachesFurther(c.request)
+	if err := g.checkRecordingEvasion(r.Context(), c); err != nil {
 		return err
 	}
 	if err := g.cfg.Function.redirectUnserved(w, r, c.request); err != nil {

@@ -22,8 +22,8 @@ import (
 
 const (
 	// largeBody is the minimum size in bytes of a body that a function redirects to the bridge. Bodies of unknown length
-	// are redirected, too. The response to a write contains the written object and fields that the member adds. An
-	// Application Load Balancer allows a response of 1 MB.
+	// are redirected, too. The response to a write contains the written object again, with fields that the
+	// member adds. That response must fit in 1 MB, the maximum that an Application Load Balancer accepts from a function.
 	largeBody     = 256 << 10
 	maxOverflowed = 1024
 	overflowedTTL = 5 * time.Minute
@@ -42,15 +42,15 @@ const (
 //
 // It is safe for concurrent use. A nil Function redirects nothing.
 type Function struct {
-	// FirstByte is the deadline for the beginning of a member's response. A read that exceeds it is redirected to the
-	// bridge. A request that lasts FirstByte or longer is slow. After a slow request, forward and callFleet redirect
+	// FirstByte is the deadline for the beginning of a member's response. A read that exceeds FirstByte is redirected to
+	// the bridge. A request that lasts FirstByte or longer is slow. After a slow request, forward and callFleet redirect
 	// similar requests for some time. Otherwise waiting requests could use up the concurrency that all members share.
 	FirstByte time.Duration
-	// Name and Version are those of the function in Lambda, if Version is published. They are dimensions of its metrics.
-	// Version "" means $LATEST.
+	// Name and Version identify a published version of the function in Lambda, and are dimensions of the metrics of that
+	// version. Both are "" for the version $LATEST.
 	Name, Version string
 
-	bridge     string     // base URL; "" for the host of the request
+	bridge     string     // base URL, or "" for the host of the request
 	overflowed recentKeys // keys from overflowKey
 	slow       recentKeys // keys of slow requests, from readKey, writeKey and fleetKey
 }

@@ -61,7 +61,8 @@ type Config struct {
 	Function *Function
 	// Source selects where the client's address is read. Limits for unidentified callers use that address.
 	Source limits.SourceMode
-	// Origins are the other origins whose web pages may open websockets and write with the credentials of a browser.
+	// Origins are the origins of web pages that may open websockets and write through a visitor's browser. Pages of the
+	// gateway's own origin are always allowed.
 	Origins Origins
 	// Recheck is the pause between checks whether an open stream is still allowed. 0 means 2 s.
 	Recheck time.Duration
@@ -93,8 +94,10 @@ type Gateway struct {
 	discovery   *discovery
 	prefetched  atomic.Bool // see authorizedMember
 	reportedMu  sync.Mutex
-	reported    metricCounts  // guarded by reportedMu
-	failed      atomic.Uint64 // requests that the gateway failed itself, with 5xx
+	reported    metricCounts // guarded by reportedMu
+	// failed counts the requests with an error of the gateway whose code is 5xx. Errors about unreachable members are
+	// included. Responses with 5xx that come from members are not.
+	failed atomic.Uint64
 
 	unidentified *limits.Combiner[logEvent]
 }
@@ -124,7 +127,7 @@ func New(cfg Config) *Gateway {
 	return g
 }
 
-// Close logs the summary of requests that had no event of their own. Then it delivers the queued audit events, until
+// Close logs the summary of requests that had no log event of their own. Then it delivers the queued audit events, until
 // ctx ends, and closes the audit log. No request may follow.
 func (g *Gateway) Close(ctx context.Context) error {
 	g.logSummary(0)
@@ -168,8 +171,8 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) (*countingWriter
 	return counting, r, c
 }
 
-// serve returns a *status.Error or, if the client has gone, the context's error. Its caller writes the error, unless a
-// response has begun.
+// serve returns a *status.Error or, if the client has gone, the context's error. The caller of serve must write
+// the error, unless a response has begun.
 func (g *Gateway) serve(w *countingWriter, r *http.Request, c *call) error {
 	if err := g.accept(r, c); err != nil {
 		return err

@@ -82,7 +82,7 @@ type logEvent struct {
 }
 
 // logSummary logs one event for all requests that had no event of their own, unless the first of these requests is
-// younger than minAge. The event has the attributes of the first.
+// younger than minAge. The event has the attributes of that first request.
 func (g *Gateway) logSummary(minAge time.Duration) {
 	s := g.unidentified.Summary(time.Now(), minAge)
 	if s == nil {

@@ -17,7 +17,7 @@ const (
 	AuditRefusedMetric = "AuditCallsRefused"
 	// AuditWaitingMetric is the number of events in a function's memory. They wait because their delivery failed.
 	AuditWaitingMetric = "AuditEventsWaiting"
-	// FailedRequestsMetric counts the requests that a published version of a function failed itself, with 5xx.
+	// FailedRequestsMetric counts, for a published version of a function, the requests that Gateway.failed counts.
 	FailedRequestsMetric = "FailedRequests"
 )
 

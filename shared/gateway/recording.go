@@ -51,10 +51,10 @@ func isSession(res route.Resource) bool {
 	return res.IsResource && res.APIGroup == "" && res.Resource == "pods" && sessionSubresources[res.Subresource]
 }
 
-// canHideSession reports whether a request could carry a session that nothing records. Proxy subresources reach
+// canEvadeRecording reports whether a request could carry a session that nothing records. Proxy subresources reach
 // kubelets, which run commands, and applications with terminals of their own. An upgraded connection may have any
 // protocol, except for those of logs of pods and of watches.
-func canHideSession(req route.Request, h http.Header) bool {
+func canEvadeRecording(req route.Request, h http.Header) bool {
 	res := req.Resource
 	switch {
 	case addsDebugContainer(res) || reachesFurther(req):
@@ -103,9 +103,9 @@ func (g *Gateway) recordingRule(ctx context.Context, c *call) (policy.Rule, erro
 	})
 }
 
-// checkHiddenSession refuses a request that could hide a session, if a policy requires recordings.
-func (g *Gateway) checkHiddenSession(ctx context.Context, c *call) error {
-	if g.cfg.Recordings == nil || !c.canHideSession {
+// checkRecordingEvasion refuses a request for which c.canEvadeRecording is true, if a policy requires recordings.
+func (g *Gateway) checkRecordingEvasion(ctx context.Context, c *call) error {
+	if g.cfg.Recordings == nil || !c.canEvadeRecording {
 		return nil
 	}
 	rule, err := g.recordingRule(ctx, c)

@@ -31,9 +31,9 @@ func (r *recordingRule) For(_ context.Context, c policy.Call) (policy.Rule, erro
 	return policy.Rule{Level: r.level.Load().(policy.Level), Policy: "strict"}, nil
 }
 
-// TestHiddenSessions: where recordings are required, no caller may run commands through a connection that nothing
+// TestNoCallerEvadesRecording: where recordings are required, no caller may run commands through a connection that nothing
 // records. Other requests must be unaffected.
-func TestHiddenSessions(t *testing.T) {
+func TestNoCallerEvadesRecording(t *testing.T) {
 	var called atomic.Bool
 	member := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) {
 		called.Store(true)
