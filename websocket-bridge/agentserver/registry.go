@@ -25,8 +25,8 @@ const (
 	// maxPerCluster limits the agents of one cluster at this bridge. The agents' Deployment has two Pods, and more during an
 	// update.
 	maxPerCluster = 16
-	// maxStreams limits the connections of one session. An agent has a session with each replica of the bridge. Its memory
-	// limit of 1 GiB is enough for the connections of eight replicas.
+	// maxStreams limits the connections of one session. An agent has a session with each replica of the bridge. The
+	// agent's memory limit of 1 GiB is enough for the connections of eight replicas.
 	maxStreams = 1024
 	// openTimeout is the deadline of one attempt to connect through an agent or another replica, and of one request to an
 	// agent.
@@ -208,8 +208,8 @@ func (r *registry) agents() map[string]int {
 	return out
 }
 
-// agentsDesc describes the metric of agentCounts. CLUSTERPASS_MAX_AGENTS also limits the number of its label values: each
-// cluster in the metric has an agent.
+// agentsDesc describes the metric of agentCounts. CLUSTERPASS_MAX_AGENTS also limits the number of label values, because
+// each cluster in the metric has an agent.
 var agentsDesc = prometheus.NewDesc("clusterpass_cluster_agents",
 	"Agents that are connected to this replica, of each private cluster that has any.", []string{"cluster"}, nil)
 
@@ -235,8 +235,8 @@ func (r *registry) close() {
 	}
 }
 
-// open connects through one of the cluster's agents. Its error is tunnel.ErrNone if no agent is connected, the
-// context's if ctx ended, and otherwise that of the agent that was tried last.
+// open connects through one of the cluster's agents. It returns tunnel.ErrNone if no agent is connected, and the error
+// of ctx if ctx has ended. Otherwise, it returns the error of the agent that was tried last.
 func (r *registry) open(ctx context.Context, target tunnel.Destination) (net.Conn, error) {
 	sessions := r.sessionsOf(target.Cluster)
 	conn, errs := race(ctx, len(sessions), func(ctx context.Context, i int) (net.Conn, error) {
@@ -257,8 +257,8 @@ func (r *registry) openThrough(ctx context.Context, s *session, target tunnel.De
 	if s.streams.Add(1) > maxStreams {
 		s.streams.Add(-1)
 		return nil, &status.Error{Reason: status.TooManyRequests, Cluster: s.cluster, RetryAfter: time.Second,
-			Message: fmt.Sprintf("the connection was refused: an agent of cluster %q has %d connections, its limit; "+
-				"try again later", s.cluster, maxStreams)}
+			Message: fmt.Sprintf("the connection was refused: an agent of cluster %q has %d connections through this bridge, "+
+				"the limit for one agent at one bridge; try again later", s.cluster, maxStreams)}
 	}
 	r.streams.Add(1)
 	done := sync.OnceFunc(func() { s.streams.Add(-1); r.streams.Add(-1) })

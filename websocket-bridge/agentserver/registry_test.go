@@ -26,7 +26,8 @@ func TestStreamsOfOneAgent(t *testing.T) {
 	s.streams.Store(maxStreams)
 	_, err := r.open(t.Context(), tunnel.Destination{Cluster: "prod"})
 	var e *status.Error
-	if !errors.As(err, &e) || e.Code() != http.StatusTooManyRequests || e.RetryAfter == 0 || e.Cluster != "prod" {
+	if !errors.As(err, &e) || e.Code() != http.StatusTooManyRequests || e.RetryAfter == 0 || e.Cluster != "prod" ||
+		!strings.Contains(e.Message, "1024 connections through this bridge, the limit for one agent at one bridge") {
 		t.Errorf("%v", err)
 	}
 	if s.streams.Load() != maxStreams || r.streams.Load() != 0 {
