@@ -162,7 +162,7 @@ func deliveryEnd(deadline time.Time) time.Time {
 }
 
 // proveSinks writes a request's event of stage RequestReceived to the sinks that need a proof. If the delivery fails,
-// the event waits, so that admit refuses the request.
+// the event waits. If the sink rejects the event, it is lost. In both cases, admit refuses the request.
 func (l *Log) proveSinks(e Event, deadline time.Time) {
 	if !slices.ContainsFunc(l.spools, (*spool).needsProof) {
 		return

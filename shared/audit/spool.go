@@ -107,7 +107,17 @@ func (s *spool) waitingCount() int {
 func (s *spool) needsProof() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.isDirect && s.failClosed && !s.proven && len(s.events) == 0
+	return s.isUnproven() && len(s.events) == 0
+}
+
+// isUnproven reports whether the sink must accept an event before requests are admitted. s.mu must be locked.
+func (s *spool) isUnproven() bool { return s.isDirect && s.failClosed && !s.proven }
+
+// prove records that the sink has accepted a number of events.
+func (s *spool) prove(accepted int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proven = s.proven || accepted > 0
 }
 
 // A reserved event is queued even if the queue is full. Requests in flight bound their number. end is the end of the
@@ -186,15 +196,15 @@ func (s *spool) isShareUsed(caller string) bool {
 	return u.events >= max(1, s.limit/callerShare) || u.bytes >= maxQueueBytes/callerShare
 }
 
-// fullFor returns 0 if a new request's events can be queued, and otherwise the pause before a retry. With a caller, it
-// considers only the caller's share of the queue.
+// fullFor returns 0 if a new request's events can be queued, and otherwise the pause before a retry. A sink that needs a
+// proof and rejected it counts as full. With a caller, fullFor considers only the caller's share of the queue.
 func (s *spool) fullFor(ctx context.Context, caller string) time.Duration {
 	if caller == "" && s.isDirect {
 		s.redeliver(ctx)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if caller == "" && !s.isFull() || caller != "" && !s.isShareUsed(caller) {
+	if caller == "" && !s.isFull() && !s.isUnproven() || caller != "" && !s.isShareUsed(caller) {
 		return 0
 	}
 	return max(time.Until(s.nextTry), time.Second)
@@ -262,11 +272,14 @@ func (s *spool) deliver(ctx context.Context, batch []entry) (int, error) {
 		lines[i] = e.line
 	}
 	n, err := s.sink.Deliver(ctx, lines)
+	accepted := n
 	if rejected := (*RejectedError)(nil); errors.As(err, &rejected) {
+		accepted -= len(rejected.Events)
 		for _, i := range rejected.Events {
 			s.log.lose(batch[i].count, err)
 		}
 	}
+	s.prove(accepted)
 	switch {
 	case err == nil, n == len(batch):
 		return len(batch), nil
@@ -297,6 +310,7 @@ func (s *spool) deliverShort(ctx context.Context, e entry, rejected error) (int,
 		s.log.lose(e.count, err)
 		return 1, nil
 	default:
+		s.prove(n)
 		return n, err
 	}
 }
@@ -316,7 +330,7 @@ func (s *spool) finishDelivery(n int, err error) time.Duration {
 		if s.lastErr != nil {
 			s.log.cfg.Log.Info("audit events are delivered again", "waiting", len(s.events))
 		}
-		s.lastErr, s.pause, s.proven = nil, 0, true
+		s.lastErr, s.pause = nil, 0
 		return 0
 	}
 	most := lastPause

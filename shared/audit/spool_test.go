@@ -277,6 +277,28 @@ func TestFailClosedWithoutQueue(t *testing.T) {
 	})
 }
 
+// A webhook with a wrong URL may reject every event. A function that fails closed must not serve requests without events
+// then. The rejected event of one client must not prevent the proof by the next request.
+func TestRejectedEventProvesNothing(t *testing.T) {
+	p := &picky{rejects: "RequestReceived"}
+	l := New(Config{Sinks: []Sink{p}, FailClosed: true, Log: quiet})
+	for n := range uint64(2) {
+		wantRefused(t, call(t, l))
+		if s := l.Stats(); s.Lost != n+1 || s.Refused != n+1 || s.Waiting != 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+	p.rejects = "no event has this text"
+	for range 2 {
+		if err := call(t, l); err != nil {
+			t.Error(err)
+		}
+	}
+	if s := l.Stats(); s.Lost != 2 || len(p.got) != 3 || !bytes.Contains(p.got[0], []byte("RequestReceived")) {
+		t.Errorf("%d events are delivered, %+v", len(p.got), s)
+	}
+}
+
 // The first request of a process can be anyone's. Its URL must not fill the log.
 func TestProofIsShort(t *testing.T) {
 	f := &faulty{}
