@@ -33,7 +33,7 @@ type Stream struct {
 	// setWriteDeadline sets the client's write deadline. It is nil before startWriteDeadlines, after a hijack and after
 	// Close.
 	setWriteDeadline func(time.Time) error
-	// lastDeadline is the latest write deadline that an ending stream may get. It is zero until extendDeadlineLocked is
+	// lastDeadline is the latest write deadline that an ending stream may get. It is zero until updateDeadlineLocked is
 	// first called for the ending stream.
 	lastDeadline time.Time
 	closed       bool
@@ -43,8 +43,8 @@ func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 	s := &Stream{registry: r, info: info, started: time.Now()}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.detach = context.AfterFunc(ctx, func() {
-		// A *status.Error, e.g. for revoked access, ends the response in an orderly manner. Any other cause means that the
-		// client is gone.
+		// A *status.Error is the reason for which the gateway ends the stream, such as revoked access. Any other cause means
+		// that the client is gone.
 		var why *status.Error
 		if cause := context.Cause(ctx); errors.As(cause, &why) {
 			s.End(why)
@@ -82,7 +82,7 @@ func (s *Stream) End(why *status.Error) {
 	}
 	s.endReason = why
 	if s.setWriteDeadline != nil {
-		s.extendDeadlineLocked(s.setWriteDeadline) // a write in progress must not delay the end
+		s.updateDeadlineLocked(s.setWriteDeadline) // a write in progress must not delay the end
 	}
 	finish := s.finish
 	s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *Stream) Close(err error) error {
 	why := s.endReason
 	s.closed = true
 	if s.setWriteDeadline != nil {
-		s.extendDeadlineLocked(s.setWriteDeadline) // the rest of the response is written after the handler returns
+		s.updateDeadlineLocked(s.setWriteDeadline) // the rest of the response is written after the handler returns
 		s.setWriteDeadline = nil
 	}
 	s.mu.Unlock()
@@ -141,18 +141,18 @@ func (s *Stream) Close(err error) error {
 	return err
 }
 
-// startWriteDeadlines sets the first write deadline. When the stream ends, it shortens the deadline, unless the
-// connection was hijacked. So a client that does not read the response cannot delay the end.
+// startWriteDeadlines sets the first write deadline. When the stream ends, it sets a deadline of at most finishTime from
+// then, unless the connection was hijacked. So a client that does not read the response cannot delay the end.
 func (s *Stream) startWriteDeadlines(set func(time.Time) error) {
 	s.mu.Lock()
 	s.setWriteDeadline = set
-	s.extendDeadlineLocked(set)
+	s.updateDeadlineLocked(set)
 	s.mu.Unlock()
 	context.AfterFunc(s.ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.setWriteDeadline != nil {
-			s.extendDeadlineLocked(s.setWriteDeadline)
+			s.updateDeadlineLocked(s.setWriteDeadline)
 		}
 	})
 }
@@ -180,16 +180,16 @@ func (f finishedError) Unwrap() error { return f.why }
 
 func (finishedError) Is(target error) bool { return target == forward.ErrFinished }
 
-func (s *Stream) extendDeadline(set func(time.Time) error) {
+func (s *Stream) updateDeadline(set func(time.Time) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.extendDeadlineLocked(set)
+	s.updateDeadlineLocked(set)
 }
 
-// extendDeadlineLocked sets the write deadline to StallTimeout from now. Without StallTimeout, a stream gets no deadline
+// updateDeadlineLocked sets the write deadline to StallTimeout from now. Without StallTimeout, a stream gets no deadline
 // until it is ending. For an ending stream, the first call sets lastDeadline to finishTime from now, and no call sets a
 // deadline later than lastDeadline. s.mu must be locked.
-func (s *Stream) extendDeadlineLocked(set func(time.Time) error) {
+func (s *Stream) updateDeadlineLocked(set func(time.Time) error) {
 	now := time.Now()
 	var deadline time.Time
 	if d := s.registry.cfg.StallTimeout; d > 0 {

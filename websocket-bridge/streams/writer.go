@@ -44,7 +44,7 @@ func (w *writer) WriteHeader(code int) {
 			w.s.setFinish(w.finish)
 		}
 	}
-	w.s.extendDeadline(w.rc.SetWriteDeadline) // the handler may flush before the first write
+	w.s.updateDeadline(w.rc.SetWriteDeadline) // the handler may flush before the first write
 	w.ResponseWriter.WriteHeader(code)
 }
 
@@ -63,7 +63,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	w.writing = true
 	w.mu.Unlock()
 
-	w.s.extendDeadline(w.rc.SetWriteDeadline)
+	w.s.updateDeadline(w.rc.SetWriteDeadline)
 	n, err := w.ResponseWriter.Write(p)
 	w.s.countWritten(n, true, err)
 
@@ -80,7 +80,7 @@ func (w *writer) Write(p []byte) (int, error) {
 // FlushError flushes the response. A timeout ends the stream, as in Write. net/http may have buffered the last bytes of
 // a Write until this flush.
 func (w *writer) FlushError() error {
-	w.s.extendDeadline(w.rc.SetWriteDeadline)
+	w.s.updateDeadline(w.rc.SetWriteDeadline)
 	err := w.rc.Flush()
 	w.s.countWritten(0, false, err)
 	return err
@@ -144,7 +144,7 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 func (c *conn) Write(p []byte) (int, error) {
-	c.s.extendDeadline(c.SetWriteDeadline)
+	c.s.updateDeadline(c.SetWriteDeadline)
 	n, err := c.Conn.Write(p)
 	c.s.countWritten(n, !c.isFramed, err)
 	return n, err
