@@ -2,8 +2,8 @@
 //
 // Invariants:
 //   - A Source buffers one object at a time, as text. Memory does not grow with the list.
-//   - Objects are not decoded into types. There are three changes to the text of an object: the source
-//     annotation is set, a Rewriter may replace values, and U+FFFD replaces invalid UTF-8.
+//   - Objects are not decoded into types. There are four changes to the text of an object: the source annotation is
+//     set, a Rewriter may replace values, U+FFFD replaces invalid UTF-8, and Object.With adds fields for watches.
 //   - The output is well-formed JSON, whatever the input is.
 //   - A list that breaks off is an error, never a shorter list.
 package merge
