@@ -1,5 +1,6 @@
-// Package replica serves reads of an object store from memory. Each validation of the memory calls Store.Changes and
-// applies the changes. If there are too many changes, or the store's log lacks them, the validation clears the memory.
+// Package replica serves reads of an object store from memory. A validation of the memory calls Store.Changes and applies
+// the changes. If there are too many changes, or the store's log lacks them, the validation clears the memory. If the
+// memory has no revision yet, the validation calls Store.Revision instead.
 //
 //   - A result includes every write that was completed at least [Config.MaxAge] before the call.
 //   - [Replica.AsOf] returns a time. Results of calls after AsOf include every write that was completed before that time.
