@@ -33,7 +33,7 @@ const tombstone = "CLUSTERPASS_DELETED-"
 const (
 	notFound = "ResourceNotFoundException"
 	// invalidRequest is the code for a secret whose state does not allow the request. This package assumes that the secret
-	// is scheduled for deletion, or after RestoreSecret, that no deletion is scheduled.
+	// is scheduled for deletion. As the error of RestoreSecret, the code means that no deletion is scheduled.
 	invalidRequest = "InvalidRequestException"
 )
 
@@ -82,9 +82,9 @@ func newVersion(prefix string) (string, error) {
 func isTombstone(version string) bool { return strings.HasPrefix(version, tombstone) }
 
 // swap makes a new version current in place of the version old. If old is "", no version may be current. swap returns
-// ErrConflict if another version than old is current, and ErrNotFound if the secret was deleted meanwhile. swap
-// returns ErrConflict although it succeeded if the response of UpdateSecretVersionStage is lost, and two other writes
-// complete before resultOfMove reads the versions.
+// ErrConflict if another version than old is current, and ErrNotFound if the secret was deleted meanwhile. A swap that
+// succeeded may also return ErrConflict. That needs a lost response of UpdateSecretVersionStage, and two other writes
+// before resultOfMove reads the versions.
 func (s *Store) swap(ctx context.Context, name, old, version string, v secrets.Value) error {
 	put := &secretsmanager.PutSecretValueInput{
 		SecretId: s.id(name), ClientRequestToken: &version, VersionStages: []string{candidate},

@@ -4,8 +4,8 @@
 //   - The API server compares the resourceVersion of a replacement, so only one writer can succeed.
 //   - Each write has a random annotation, because an API server does not store an object that equals its current state.
 //   - List reads metadata alone.
-//   - If the API server rejects a request as invalid, the error omits the API server's message, which may quote the
-//     value.
+//   - If the API server rejects a write as invalid, the error of Create or Replace omits the API server's message, which
+//     may quote the value.
 package kubernetes
 
 import (
