@@ -127,6 +127,29 @@ func TestRecordedDialects(t *testing.T) {
 	all("old websocket in base64 translated to SPDY", "base64.channel.k8s.io", answerInputBySPDY(t))
 }
 
+// TestEarlyInputIsRefused fails if input that a client sends together with its handshake reaches the command. The
+// recorder would not see it.
+func TestEarlyInputIsRefused(t *testing.T) {
+	var upgrades, typed atomic.Int64
+	rb := serveRecorded(t, required, Limits{}, spdyMember(&upgrades,
+		func(s map[string]httpstream.Stream, _ httpstream.Connection) {
+			n, _ := io.ReadFull(s["stdin"], make([]byte, 1))
+			typed.Add(int64(n))
+			_, _ = io.WriteString(s["error"], success)
+		}))
+	const frame = "\x82\x83\x00\x00\x00\x00\x00ls" // masked by zeros: "ls" on channel 0
+	resp, _, _ := gatewaytest.SendRaw(t, rb.addr, rb.tls("alice"), request(recordedPath,
+		"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol: v4.channel.k8s.io")+frame)
+	body, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), "wait for the response") {
+		t.Errorf("%s: %s", resp.Status, body)
+	}
+	if r := rb.onlyRecording(); typed.Load() > 0 {
+		t.Errorf("the command got %d bytes; recorded %s", typed.Load(), r)
+	}
+}
+
 // checkHeader fails if a reader of a recording could not find out who opened the session.
 func checkHeader(t *testing.T, rb *recordedBridge, got recorded) {
 	t.Helper()

@@ -171,7 +171,8 @@ func (s *session) bySPDY() (done bool, err error) {
 	member := resp.Body.(io.ReadWriteCloser) // forward.Dial has checked the type
 	upgrader := websocket.Upgrader{
 		HandshakeTimeout: 10 * time.Second,
-		// Sizes above 0 stop gorilla from reusing the server's buffers, which bypass s.ws.
+		// A ReadBufferSize above 0 stops gorilla from reading the connection through the server's buffer, which bypasses
+		// s.ws.
 		ReadBufferSize: 4 << 10, WriteBufferSize: bufferSize, WriteBufferPool: &messageBuffers,
 		CheckOrigin: func(*http.Request) bool { return true }, // checked by the gateway
 		Error:       func(http.ResponseWriter, *http.Request, int, error) {},

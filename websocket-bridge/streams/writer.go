@@ -2,6 +2,7 @@ package streams
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -103,7 +104,8 @@ func (w *writer) stop() {
 
 // ForWebSocket returns a writer for a handler that upgrades the connection to a websocket itself. w must be a result of
 // ResponseWriter. The client gets pings and a close frame. The handler must write the handshake's response in one call.
-// It must read from the hijacked connection, not from the buffer that Hijack returns.
+// Hijack fails if the client has already sent data after its handshake. gorilla would read these from the server's
+// buffer, which bypasses the stream and its recorder.
 func (s *Stream) ForWebSocket(w http.ResponseWriter) http.ResponseWriter {
 	return &websocketWriter{w.(*writer)}
 }
@@ -115,8 +117,19 @@ func (w *websocketWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if rw != nil && rw.Reader.Buffered() > 0 {
+		_, _ = io.WriteString(c, earlyData)
+		_ = c.Close()
+		return nil, nil, errEarlyData
+	}
 	return c.(*conn).websocket(c, true), rw, nil
 }
+
+var errEarlyData = errors.New("the client sent data before the response to its handshake")
+
+// earlyData is the response to such a client.
+const earlyData = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n" +
+	"wait for the response to the websocket handshake before sending data\n"
 
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, rw, err := w.rc.Hijack()
