@@ -334,6 +334,27 @@ func TestFunctionReportsItsVersion(t *testing.T) {
 	}
 }
 
+// A client without a credential could end a deployment by requests to a cluster that cannot be reached.
+func TestMadeUpTokensAreNoFailures(t *testing.T) {
+	var log waittest.Buffer
+	fn := gateway.NewFunction("")
+	fn.Name, fn.Version = "f", "7"
+	h := newGateway(t, gatewaytest.Options{Function: fn, Configure: func(c *gateway.Config) {
+		c.Log, c.MetricsNamespace = jsonLog(&log), "Clusterpass/test"
+	}})
+	m := clustertest.NewMember(t, ok)
+	h.AddCluster("p", m.Kubeconfig(token), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
+	m.Close()
+	h.ClientTLS.Certificates = nil
+	h.HTTPClient.CloseIdleConnections()
+	resp := h.Do("GET", "/clusters/p/version", http.Header{"Authorization": {"Bearer made-up"}}, "")
+	gatewaytest.WantStatus(t, resp, http.StatusBadGateway, "unreachable", "")
+	log.WaitFor(t, "unreachable")
+	if strings.Contains(log.String(), "FailedRequests") {
+		t.Errorf("a request of an unidentified caller counts: %s", log.String())
+	}
+}
+
 type sinkFunc func(events [][]byte) (int, error)
 
 func (f sinkFunc) Deliver(_ context.Context, events [][]byte) (int, error) { return f(events) }

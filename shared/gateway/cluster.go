@@ -27,8 +27,8 @@ func (g *Gateway) serveCluster(w *countingWriter, r *http.Request, c *call) erro
 	return g.forward(w, r, &c.forwarded)
 }
 
-// prepareForward checks whether the request may be forwarded, and sets c.forwarded. The caller must forward the returned
-// request instead of r.
+// prepareForward checks whether the request may be forwarded, and sets c.forwarded. The caller must forward the
+// returned request instead of r.
 func (g *Gateway) prepareForward(w *countingWriter, r *http.Request, c *call) (*http.Request, error) {
 	m, err := g.authorizedMember(r, c)
 	if err != nil {

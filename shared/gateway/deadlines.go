@@ -87,8 +87,8 @@ func (d *deadlines) end() {
 	}
 }
 
-// body is the body of a request. Each progressSize bytes must arrive within the timeout. Only time spent in Read counts,
-// so a slow member does not use up the client's time.
+// body is the body of a request. Each progressSize bytes must arrive within the timeout. Only time spent in Read
+// counts, so a slow member does not use up the client's time.
 type body struct {
 	io.ReadCloser
 	conn    *http.ResponseController

@@ -101,8 +101,8 @@ func (f *Function) redirectUnserved(w http.ResponseWriter, r *http.Request, req 
 var errFirstByte = fmt.Errorf("the answer did not begin in time: %w", context.DeadlineExceeded)
 
 // forward works like forward.Do, but redirects these requests to the bridge:
-//   - all requests of a user to the cluster, after a slow read of that user. Callers with unverified tokens count as one
-//     user.
+//   - all requests of a user to the cluster, after a slow read of that user. Callers with unverified tokens count as
+//     one user.
 //   - the writes of all users to the cluster, after a slow write.
 //   - a read whose response does not begin within FirstByte. A write continues in the function.
 //   - a request that the member's circuit breaker refuses. The bridge has a breaker of its own, which may allow the
@@ -199,7 +199,8 @@ func (o *firstByteObserver) ObserveResponse(code int) error {
 }
 
 // readKey contains the user, so that one user's slow reads do not redirect the reads of others. For u == nil, only the
-// member can verify the caller's token. The key does not contain that token, because any client can make up many tokens.
+// member can verify the caller's token. The key does not contain that token, because any client can make up many
+// tokens.
 func readKey(cluster string, u *identity.User) string {
 	if u == nil {
 		return cluster + " "

@@ -95,8 +95,8 @@ type Gateway struct {
 	prefetched  atomic.Bool // see authorizedMember
 	reportedMu  sync.Mutex
 	reported    metricCounts // guarded by reportedMu
-	// failed counts the requests with an error of the gateway whose code is 5xx. Errors about unreachable members are
-	// included. Responses with 5xx that come from members are not.
+	// failed counts the requests with an error of the gateway whose code is 5xx. Responses with 5xx that come from members
+	// do not count. Errors about unreachable members count for identified callers only: others could end a deployment.
 	failed atomic.Uint64
 
 	unidentified *limits.Combiner[logEvent]
@@ -127,8 +127,8 @@ func New(cfg Config) *Gateway {
 	return g
 }
 
-// Close logs the summary of requests that had no log event of their own. Then it delivers the queued audit events, until
-// ctx ends, and closes the audit log. No request may follow.
+// Close logs the summary of requests that had no log event of their own. Then it delivers the queued audit events,
+// until ctx ends, and closes the audit log. No request may follow.
 func (g *Gateway) Close(ctx context.Context) error {
 	g.logSummary(0)
 	if g.cfg.Audit == nil {

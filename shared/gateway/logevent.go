@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/limits"
@@ -49,13 +50,19 @@ func (g *Gateway) failPanic(w *countingWriter, r *http.Request, c *call, panicke
 	return nil
 }
 
+// ownFailures are the reasons of errors that no member causes.
+var ownFailures = []status.Reason{
+	status.Internal, status.StoreUnavailable, status.IssuerUnavailable, status.AuditUnavailable, status.Unrecorded,
+}
+
 // logRequest logs one event for the request. Beyond a rate, unidentified callers have one event for many requests.
 func (g *Gateway) logRequest(r *http.Request, w *countingWriter, c *call, isAborted bool) {
 	g.logSummary(limits.CombineEvery)
-	if c.err != nil && c.err.Code() >= http.StatusInternalServerError {
+	isIdentified := c.isIdentified(w.code)
+	if c.err != nil && c.err.Code() >= http.StatusInternalServerError &&
+		(isIdentified || slices.Contains(ownFailures, c.err.Reason)) {
 		g.failed.Add(1)
 	}
-	isIdentified := c.isIdentified(w.code)
 	failure, level := failureAttrs(c, isIdentified, isAborted)
 	if !isIdentified && g.cfg.Log.Enabled(r.Context(), level) {
 		combined := logEvent{level, append(targetAttrs(r, w, c), failure...)}

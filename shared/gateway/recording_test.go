@@ -31,8 +31,8 @@ func (r *recordingRule) For(_ context.Context, c policy.Call) (policy.Rule, erro
 	return policy.Rule{Level: r.level.Load().(policy.Level), Policy: "strict"}, nil
 }
 
-// TestNoCallerEvadesRecording: where recordings are required, no caller may run commands through a connection that nothing
-// records. Other requests must be unaffected.
+// TestNoCallerEvadesRecording: where recordings are required, no caller may run commands through a connection that
+// nothing records. Other requests must be unaffected.
 func TestNoCallerEvadesRecording(t *testing.T) {
 	var called atomic.Bool
 	member := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) {
