@@ -233,11 +233,10 @@ func (l *Log) isOverridden(ctx context.Context) bool {
 
 func (l *Log) write(e *Event, isIdentified, reserved bool, deadline time.Time) {
 	end := deliveryEnd(deadline)
-	l.writeSummary(limits.CombineEvery, end)
-	if !isIdentified && !l.isSeparate(e) {
-		return
+	if isIdentified || l.isSeparate(e) {
+		l.put(e, 1, reserved, end)
 	}
-	l.put(e, 1, reserved, end)
+	l.writeSummary(limits.CombineEvery, end)
 }
 
 func (l *Log) hasSpace() bool {

@@ -102,8 +102,8 @@ func (s *spool) waitingCount() int {
 	return n
 }
 
-// needsProof reports whether requests must be refused unless the sink accepts an event first. With a queue, the event of
-// an accepted request can wait instead.
+// needsProof reports whether requests must be refused unless the sink accepts an event first. With a queue, the event
+// of an accepted request can wait instead.
 func (s *spool) needsProof() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,8 +196,8 @@ func (s *spool) isShareUsed(caller string) bool {
 	return u.events >= max(1, s.limit/callerShare) || u.bytes >= maxQueueBytes/callerShare
 }
 
-// fullFor returns 0 if a new request's events can be queued, and otherwise the pause before a retry. A sink that needs a
-// proof and rejected it counts as full. With a caller, fullFor considers only the caller's share of the queue.
+// fullFor returns 0 if a new request's events can be queued, and otherwise the pause before a retry. A sink that needs
+// a proof and rejected it counts as full. With a caller, fullFor considers only the caller's share of the queue.
 func (s *spool) fullFor(ctx context.Context, caller string) time.Duration {
 	if caller == "" && s.isDirect {
 		s.redeliver(ctx)

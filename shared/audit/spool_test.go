@@ -277,8 +277,8 @@ func TestFailClosedWithoutQueue(t *testing.T) {
 	})
 }
 
-// A webhook with a wrong URL may reject every event. A function that fails closed must not serve requests without events
-// then. The rejected event of one client must not prevent the proof by the next request.
+// A webhook with a wrong URL may reject every event. A function that fails closed must not serve requests without
+// events then. The rejected event of one client must not prevent the proof by the next request.
 func TestRejectedEventProvesNothing(t *testing.T) {
 	p := &picky{rejects: "RequestReceived"}
 	l := New(Config{Sinks: []Sink{p}, FailClosed: true, Log: quiet})

@@ -317,8 +317,8 @@ func TestLargeEventIsRejected(t *testing.T) {
 	}
 }
 
-// CloudWatch acknowledges a batch although it rejects some of its events. If it rejects them with the present time, too,
-// an operator must learn that they are lost.
+// CloudWatch acknowledges a batch although it rejects some of its events. If it rejects them with the present time,
+// too, an operator must learn that they are lost.
 func TestRejectedEventsAreCounted(t *testing.T) {
 	now := time.Now()
 	lines := [][]byte{
