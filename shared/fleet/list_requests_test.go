@@ -80,12 +80,17 @@ func TestFleetList(t *testing.T) {
 		"JSON, YAML and protobuf")
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersion=5", nil, ""), 410, "expired",
 		"not one of the fleet's")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=1&continue=x", nil, ""), 400, "bad_request",
+		"continue")
+}
+
+// TestListLimitIsChecked fails if a client does not learn which limits are valid.
+func TestListLimitIsChecked(t *testing.T) {
+	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("10", "x/one")))
 	for _, limit := range []string{"x", "-1", "3000000000"} {
 		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit="+limit, nil, ""), 400, "bad_request",
 			"want a number from 0 to 2147483647")
 	}
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=1&continue=x", nil, ""), 400, "bad_request",
-		"continue")
 }
 
 // TestFleetPartialFailure fails if one failed member breaks a list, gives no warning, or passes in a strict list.

@@ -34,9 +34,9 @@ type page struct {
 	token   *cursor.Token
 	targets []members.Target // the members that are called for this page
 	later   []members.Target // the members that are left for later pages
-	// version maps each member to the resourceVersion of the member's list. Before the calls, version
-	// contains only the resourceVersions that the request demands: those in token, or with resourceVersionMatch=Exact those
-	// in the parameter resourceVersion.
+	// version maps each member to the resourceVersion of the member's list. Before the calls, version contains only the
+	// resourceVersions that the request demands: those in token, or with resourceVersionMatch=Exact those in the parameter
+	// resourceVersion.
 	version cursor.Version
 }
 
@@ -95,7 +95,8 @@ func (p *page) begin() error {
 	return err
 }
 
-// coveredBy returns the targets that v contains. It fails with 410 if v contains a member that is no longer a target.
+// coveredBy returns the targets that v contains. It fails with 410 if v contains a member that is no longer a target,
+// or if v is the version of one object (Version.WithObject).
 func (p *page) coveredBy(v cursor.Version) ([]members.Target, error) {
 	var out []members.Target
 	for _, t := range p.targets {
@@ -104,8 +105,8 @@ func (p *page) coveredBy(v cursor.Version) ([]members.Target, error) {
 		}
 	}
 	if len(out) < len(v) {
-		return nil, status.New(status.Expired, "", "a cluster of the list has left the fleet, or you may not call it any "+
-			"more; list from the start")
+		return nil, status.New(status.Expired, "", "the resourceVersion does not fit: a cluster has left the fleet, you may "+
+			"not call it any more, or the version is that of one object; list from the start")
 	}
 	return out, nil
 }

@@ -48,8 +48,9 @@ func (e *Failure) IsExpired() bool {
 		})
 }
 
-// Text returns the message with a prefix that names the cluster. A message of the gateway that names the cluster gets no
-// prefix. The message of a member's Status always gets the prefix: the member may use the same name for another cluster.
+// Text returns the message with a prefix that names the cluster. A message of the gateway that names the cluster gets
+// no prefix. The message of a member's Status always gets the prefix: the member may use the same name for another
+// cluster.
 func (e *Failure) Text() string {
 	if e.Cluster == "" || e.Status == nil && strings.Contains(e.Message, fmt.Sprintf("cluster %q", e.Cluster)) {
 		return e.Message
@@ -62,8 +63,8 @@ type deadlineError struct {
 	isWrite bool // the member may have done the write
 }
 
-// NewDeadlineError returns a cause for context.CancelCauseFunc. For reads of members that are cancelled with this cause,
-// Client.Fail reports that the member did not answer in time.
+// NewDeadlineError returns a cause for context.CancelCauseFunc. For reads of members that are cancelled with this
+// cause, Client.Fail reports that the member did not answer in time.
 func NewDeadlineError(after time.Duration) error { return &deadlineError{after: after} }
 
 func (e *deadlineError) Error() string {
@@ -162,8 +163,8 @@ func Summary(failures []*Failure) error {
 	return out
 }
 
-// asStatus returns the member's Status. If the member refuses impersonation, asStatus returns the Status of the gateway's
-// own error. nil means that there is no Status.
+// asStatus returns the member's Status. If the member refuses impersonation, asStatus returns the Status of the
+// gateway's own error. nil means that there is no Status.
 func (e *Failure) asStatus() *metav1.Status {
 	var own *status.Error
 	if e.Status == nil && errors.As(e.Err, &own) && own.Reason == status.CannotImpersonate {

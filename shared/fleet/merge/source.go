@@ -2,8 +2,8 @@
 //
 // Invariants:
 //   - A Source buffers one object at a time, as text. Memory does not grow with the list.
-//   - Objects are not decoded into types. There are four changes to the text of an object: the source annotation is
-//     set, a Rewriter may replace values, U+FFFD replaces invalid UTF-8, and Object.With adds fields for watches.
+//   - Objects are not decoded into types. Lists make three changes to the text of an object: the source annotation is
+//     set, a Rewriter may replace values, and U+FFFD replaces invalid UTF-8. For watches, Object.With also adds fields.
 //   - The output is well-formed JSON, whatever the input is.
 //   - A list that breaks off is an error, never a shorter list.
 package merge
@@ -186,7 +186,8 @@ func (s *Source) fields(hasBefore bool) error {
 }
 
 // end returns an error unless the list is complete. A list without the field items must be a Table, or have a kind that
-// ends in List. With the field items, any kind is valid, because a CustomResourceDefinition chooses the kind of its lists.
+// ends in List. With the field items, any kind is valid, because a CustomResourceDefinition chooses the kind of its
+// lists.
 func (s *Source) end() error {
 	if s.in.Peek(); s.in.Err() == nil {
 		return s.broken(errors.New("something follows it"))

@@ -163,8 +163,8 @@ func (h *Handler) notFound(w http.ResponseWriter, failures []*members.Failure) e
 	return respond.Failure(w, best, h.newAnswer(best.Cluster))
 }
 
-// owner returns the target that has the object, and warns of members that may have the object, too. If no target has it,
-// owner returns nil and the failures. Without mustRead, owner returns a single target without a call.
+// owner returns the target that has the object, and warns of members that may have the object, too. If no target has
+// it, owner returns nil and the failures. Without mustRead, owner returns a single target without a call.
 func (h *Handler) owner(w http.ResponseWriter, targets []members.Target, mustRead bool) (
 	*match, []*members.Failure, error,
 ) {

@@ -28,7 +28,7 @@ type buffer struct {
 	flush  func() error
 }
 
-// canDelaySend reports whether the buffer has text, but not so much that it must be sent before the next event.
+// canDelaySend reports whether the buffer has text, and is below both limits: bufferSize and maxBatch.
 func (b *buffer) canDelaySend() bool {
 	return len(b.text) > 0 && len(b.text) < bufferSize && b.events < maxBatch
 }
@@ -102,8 +102,9 @@ func (w *watcher) readyEvent(out *buffer) event {
 	return event{}
 }
 
-// endCause returns the error with which the gateway cut the stream. It returns nil if the gateway ended the stream in an
-// orderly manner (forward.ErrFinished), or if the client is gone. The watcher sends no error event in any of these cases.
+// endCause returns the error with which the gateway cut the stream. It returns nil if the gateway ended the stream in
+// an orderly manner (forward.ErrFinished), or if the client is gone. The watcher sends no error event in any of these
+// cases.
 func endCause(ctx context.Context) error {
 	var e *status.Error
 	if cause := context.Cause(ctx); !errors.Is(cause, forward.ErrFinished) && errors.As(cause, &e) {

@@ -24,8 +24,8 @@ func (p *progress) restore(id uint64, before string) {
 	}
 }
 
-// canResume reports whether a client can resume the watch from p.version. That version must contain each member of which
-// the client has seen an object.
+// canResume reports whether a client can resume the watch from p.version. That version must contain each member of
+// which the client has seen an object.
 func (p *progress) canResume() bool {
 	for id := range p.shown {
 		if p.version[id] == "" {
