@@ -221,8 +221,8 @@ func TestDeletedBetweenTheCallsOfAWrite(t *testing.T) {
 	}
 }
 
-// A write whose call to AWS fails must return that failure. The caller must not believe that another writer was first, or
-// that the secret was deleted.
+// A write whose call to AWS fails must return that failure. The caller must not believe that another writer was first,
+// or that the secret was deleted.
 func TestFailedMoveIsReported(t *testing.T) {
 	create := func(t *testing.T, s *Store, _ string) error {
 		_, err := s.Create(t.Context(), "a", value("new"), nil)

@@ -4,8 +4,8 @@
 //   - The API server compares the resourceVersion of a replacement, so only one writer can succeed.
 //   - Each write has a random annotation, because an API server does not store an object that equals its current state.
 //   - List reads metadata alone.
-//   - If the API server rejects a write as invalid, the error of Create or Replace omits the API server's message, which
-//     may quote the value.
+//   - If the API server rejects a write as invalid, the error of Create or Replace omits the API server's message,
+//     which may quote the value.
 package kubernetes
 
 import (
@@ -26,8 +26,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Type is the type of the Secrets. List ignores Secrets of other types. Get, Create, Replace and Delete return an error if
-// the Secret with the name that they need has another type.
+// Type is the type of the Secrets. List ignores Secrets of other types. Get, Create, Replace and Delete return an error
+// if the Secret with the name that they need has another type.
 const Type = "clusterpass.io/secret"
 
 const (
@@ -195,7 +195,7 @@ type metaList struct {
 // List implements secrets.Store. The list includes every write that was completed before the call.
 func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.Meta, error) {
 	query := url.Values{"fieldSelector": {"type=" + Type}, "limit": {pageSize}}
-	found := map[string]secrets.Meta{} // pages may overlap
+	metas := []secrets.Meta{}
 	for {
 		var page metaList
 		err := s.client.Do(ctx, hub.Request{
@@ -218,17 +218,13 @@ func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.M
 				}
 			}
 			if secrets.ValidName(m.Name) == nil && item.Metadata.Name == secretName(m.Name) && m.Has(labels) {
-				found[m.Name] = m
+				metas = append(metas, m)
 			}
 		}
 		if page.Metadata.Continue == "" {
 			break
 		}
 		query.Set("continue", page.Metadata.Continue)
-	}
-	metas := make([]secrets.Meta, 0, len(found))
-	for _, m := range found {
-		metas = append(metas, m)
 	}
 	slices.SortFunc(metas, func(a, b secrets.Meta) int { return strings.Compare(a.Name, b.Name) })
 	return metas, nil
