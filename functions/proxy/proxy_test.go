@@ -41,7 +41,8 @@ func TestTargetGroupIsChecked(t *testing.T) {
 	for v, want := range map[string]bool{
 		"": true, arn + "proxy/0123456789abcdef": true, arn + "proxy/*": true, arn + "proxy/*," + arn + "proxy1/*": true,
 		"arn:aws-us-gov:elasticloadbalancing:us-gov-west-1:111122223333:targetgroup/proxy/*": true,
-		"*": false, ",": false, " ": false, arn + "*": false, arn + "*/*": false, arn + "pro*/1": false, arn + "proxy/": false,
+		"*": false, ",": false, " ": false, arn + "*": false, arn + "*/*": false, arn + "pro*/1": false,
+		arn + "proxy/":   false,
 		arn + "proxy/*,": false, arn + "proxy/*, " + arn + "fleet/*": false, " " + arn + "proxy/*": false,
 		arn + "proxy/* ": false, arn + "proxy/*\n": false, arn + "proxy/1*": false,
 		"arn:aws:elasticloadbalancing:eu-west-1:*:targetgroup/proxy/*":                 false,

@@ -161,8 +161,8 @@ func (i *Issuer) Create(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) 
 	return out, nil
 }
 
-// Mint creates the credential of p. The credential becomes valid when p is stored. The caller must have set the uid, the
-// creation time and the expiry of p.
+// Mint creates the credential of p. The credential becomes valid when p is stored. The caller must have set the uid,
+// the creation time and the expiry of p.
 func (i *Issuer) Mint(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) {
 	out := &Issued{Pass: p}
 	if p.Spec.Form == v1alpha1.Certificate {

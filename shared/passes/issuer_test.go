@@ -171,7 +171,8 @@ func TestValidateNamesTheFirstField(t *testing.T) {
 	}
 }
 
-// An object that a program damaged must not hide the other passes and revocations. It must never allow more than before.
+// An object that a program damaged must not hide the other passes and revocations. It must never allow more than
+// before.
 func TestUndecodableObjectsAreReported(t *testing.T) {
 	o := newTestGateway(t)
 	damaged, intact := o.issue("damaged", certificate), o.issue("intact", certificate)

@@ -141,12 +141,12 @@ func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 			"has a copy; %s", r.Time.UTC().Format(time.RFC3339), r.From, rejoinHint(a.Cluster)),
 	}
 	// Set the condition before the credentials end. If the condition cannot be set, the next use of a replaced credential
-	// causes another call of EndAgents. After the credentials have ended, no use does, because the error of a use then wraps
-	// no *ReusedError.
+	// causes another call of EndAgents. After the credentials have ended, no use does, because the error of a use then
+	// wraps no *ReusedError.
 	err := i.editCondition(ctx, a.Cluster, func(*metav1.Condition) (*metav1.Condition, error) {
-		// This must not overwrite the condition of a later enrolment. editCondition has read the Cluster already. If a later
-		// enrolment sets a condition from now on, the update of the Cluster conflicts. If a later enrolment has set a
-		// condition before, editEnrolment returns errEnrolmentGone.
+		// The condition that another bridge has set for a later enrolment must not be overwritten. editCondition has already
+		// read the Cluster. If that condition is set from now on, the update of the Cluster conflicts. If it was set earlier,
+		// the enrolment of a was replaced, so editEnrolment returns errEnrolmentGone.
 		return reused, i.editEnrolment(ctx, a, func(*enrolment) (bool, error) { return false, nil })
 	})
 	if err == nil {

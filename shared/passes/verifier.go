@@ -117,8 +117,8 @@ func NewVerifier(cfg Config) *Verifier {
 	return v
 }
 
-// keysConfig configures a cache of key sets. The store of the key sets returns errMissing for a missing set, and errDown
-// during an outage.
+// keysConfig configures a cache of key sets. The store of the key sets returns errMissing for a missing set, and
+// errDown during an outage.
 func keysConfig(cfg Config, name string, errMissing, errDown error) cache.Config {
 	return cache.Config{
 		Name: name, Max: maxSets, TTL: keysFresh, Negative: retry, Stale: keysStale, Retry: retry, Timeout: timeout,

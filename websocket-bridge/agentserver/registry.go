@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// maxPerCluster limits the agents of one cluster at this bridge. The agents' Deployment has two Pods, and more during an
-	// update.
+	// maxPerCluster limits the agents of one cluster at this bridge. The agents' Deployment has two Pods, and more during
+	// an update.
 	maxPerCluster = 16
 	// maxStreams limits the connections of one session. An agent has a session with each replica of the bridge. The
-	// agent's memory limit of 1 GiB is enough for the connections of eight replicas.
+	// agent's memory limit of 1 GiB is enough for the connections of eight replicas, with some 100 KB each.
 	maxStreams = 1024
 	// openTimeout is the deadline of one attempt to connect through an agent or another replica, and of one request to an
 	// agent.
@@ -208,8 +208,8 @@ func (r *registry) agents() map[string]int {
 	return out
 }
 
-// agentsDesc describes the metric of agentCounts. CLUSTERPASS_MAX_AGENTS also limits the number of label values, because
-// each cluster in the metric has an agent.
+// agentsDesc describes the metric of agentCounts. CLUSTERPASS_MAX_AGENTS also limits the number of label values,
+// because each cluster in the metric has an agent.
 var agentsDesc = prometheus.NewDesc("clusterpass_cluster_agents",
 	"Agents that are connected to this replica, of each private cluster that has any.", []string{"cluster"}, nil)
 

@@ -61,8 +61,8 @@ func New(l Limits) *Bridge {
 	return b
 }
 
-// RecordTo sets the Recorder for later sessions, and the Logger for failures of recordings. Before RecordTo is called, the
-// bridge refuses sessions whose recording is required.
+// RecordTo sets the Recorder for later sessions, and the Logger for failures of recordings. Before RecordTo is called,
+// the bridge refuses sessions whose recording is required.
 func (b *Bridge) RecordTo(r *recording.Recorder, log *slog.Logger) { b.recorder.RecordTo(r, log) }
 
 // RegisterAuditMetrics adds the statistics of gw's audit log to the metrics.

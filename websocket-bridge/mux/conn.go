@@ -4,8 +4,8 @@
 //   - Each stream has its own window, so a slow reader blocks only its own stream.
 //   - Each side closes the websocket after it has received nothing for the time [Silence]. This detects a network that
 //     drops all packets.
-//   - Each side buffers at most one window of unread bytes for each stream, and closes the websocket after data beyond the
-//     window.
+//   - Each side buffers at most one window of unread bytes for each stream, and closes the websocket after data beyond
+//     the window.
 //   - Only the bridge opens streams, and resets any stream that the agent opens.
 //   - Each side closes the websocket after a text message or a ping frame of yamux.
 //   - When the websocket ends, every stream ends with an error, so that cut data does not look complete.
@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// beat is the interval at which each side sends a beat. A beat is an unsolicited pong (RFC 6455, 5.5.3). If data blocks
-	// one direction of the connection, beats in the other direction still arrive. A ping and the response would need both
-	// directions.
+	// beat is the interval at which each side sends a beat. A beat is an unsolicited pong (RFC 6455, 5.5.3). If data
+	// blocks one direction of the connection, beats in the other direction still arrive. A ping and the response would
+	// need both directions.
 	beat = 3 * time.Second
 	// Silence is how long a side may receive nothing before that side closes the websocket.
 	Silence = 10 * time.Second
@@ -45,8 +45,8 @@ func NewDialer() *websocket.Dialer {
 	}
 }
 
-// NewUpgrader returns an upgrader for the websockets of tunnels. It refuses every request with an Origin header, because
-// browsers send that header for each websocket and agents do not.
+// NewUpgrader returns an upgrader for the websockets of tunnels. It refuses every request with an Origin header,
+// because browsers send that header for each websocket and agents do not.
 func NewUpgrader() *websocket.Upgrader {
 	return &websocket.Upgrader{
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, WriteBufferPool: buffers, HandshakeTimeout: 10 * time.Second,

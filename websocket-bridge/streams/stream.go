@@ -141,8 +141,9 @@ func (s *Stream) Close(err error) error {
 	return err
 }
 
-// startWriteDeadlines sets the first write deadline. When the stream ends, it sets a deadline of at most finishTime from
-// then, unless the connection was hijacked. So a client that does not read the response cannot delay the end.
+// startWriteDeadlines sets the first write deadline. If the stream is ended before its handler returns, it sets a
+// deadline of at most finishTime from then, unless the connection was hijacked. So a client that does not read the
+// response cannot delay that end.
 func (s *Stream) startWriteDeadlines(set func(time.Time) error) {
 	s.mu.Lock()
 	s.setWriteDeadline = set
@@ -186,9 +187,9 @@ func (s *Stream) updateDeadline(set func(time.Time) error) {
 	s.updateDeadlineLocked(set)
 }
 
-// updateDeadlineLocked sets the write deadline to StallTimeout from now. Without StallTimeout, a stream gets no deadline
-// until it is ending. For an ending stream, the first call sets lastDeadline to finishTime from now, and no call sets a
-// deadline later than lastDeadline. s.mu must be locked.
+// updateDeadlineLocked sets the write deadline to StallTimeout from now. Without StallTimeout, a stream gets no
+// deadline until it is ending. For an ending stream, the first call sets lastDeadline to finishTime from now, and no
+// call sets a deadline later than lastDeadline. s.mu must be locked.
 func (s *Stream) updateDeadlineLocked(set func(time.Time) error) {
 	now := time.Now()
 	var deadline time.Time

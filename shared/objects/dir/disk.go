@@ -190,8 +190,8 @@ func truncate(f *os.File, size int64) error {
 	return errors.Join(f.Truncate(size), f.Sync())
 }
 
-// compactIfLong compacts the log if the log exceeds a limit of s.history. It ignores errors, because the write before it
-// has succeeded, and the next write tries again. The gate and the lock file must be locked.
+// compactIfLong compacts the log if the log exceeds a limit of s.history. It ignores errors, because the write before
+// it has succeeded, and the next write tries again. The gate and the lock file must be locked.
 func (s *Store) compactIfLong() {
 	st, h := s.state, s.history
 	if len(st.changes) <= h.maxChanges && st.bytes <= h.maxBytes {
@@ -227,8 +227,8 @@ func (s *Store) Compact(ctx context.Context, rev uint64) error {
 	return nil
 }
 
-// compact replaces the log by one without the events up to and including revision to. The gate and the lock file must be
-// locked.
+// compact replaces the log by one without the events up to and including revision to. The gate and the lock file must
+// be locked.
 func (s *Store) compact(to uint64) error {
 	b, err := s.state.compacted(to)
 	if err != nil {

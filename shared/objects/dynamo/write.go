@@ -75,8 +75,8 @@ func (s *Store) write(ctx context.Context, op, key string, value []byte,
 // another object, a conflict with another transaction, or throttling. It returns any other error at once.
 //
 // Every write changes the store's revision, so only one of several concurrent transactions succeeds. Two rules keep any
-// writer from starving. A writer waits before each new attempt, and the pauses become shorter. After a write that needed
-// several attempts, the next write of the same process begins with a pause.
+// writer from starving. A writer waits before each new attempt, and the pauses become shorter. After a write that
+// needed several attempts, the next write of the same process begins with a pause.
 func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, error) {
 	select {
 	case s.writing <- struct{}{}:

@@ -1,9 +1,10 @@
-// Package replica serves reads of an object store from memory. A validation of the memory calls Store.Changes and applies
-// the changes. If there are too many changes, or the store's log lacks them, the validation clears the memory. If the
-// memory has no revision yet, the validation calls Store.Revision instead.
+// Package replica serves reads of an object store from memory. A validation of the memory calls Store.Changes and
+// applies the changes. If there are too many changes, or the store's log lacks them, the validation clears the memory.
+// If the memory has no revision yet, the validation calls Store.Revision instead.
 //
 //   - A result includes every write that was completed at least [Config.MaxAge] before the call.
-//   - [Replica.AsOf] returns a time. Results of calls after AsOf include every write that was completed before that time.
+//   - [Replica.AsOf] returns a time. Results of calls after AsOf include every write that was completed before that
+//     time.
 //   - The revision of a list is at least the revision that the last validation before the list has found.
 //   - If the validation fails, the read fails. Package cache serves stale values during an outage.
 //   - The memory contains at most maxObjects objects and, in addition, at most maxLists lists of any size.
@@ -29,9 +30,9 @@ const (
 	// timeout is the deadline of one validation. If a validation lasts longer, AsOf starts another, because AWS Lambda has
 	// probably frozen the process meanwhile.
 	timeout = 5 * time.Second
-	// settleTime is how long the Replica adds no results of reads to the memory after a validation has found a new revision.
-	// While the write with that revision is still in progress, a read of the store may return the old object. Entries that
-	// are in the memory already are still used.
+	// settleTime is how long the Replica adds no results of reads to the memory after a validation has found a new
+	// revision. While the write with that revision is still in progress, a read of the store may return the old object.
+	// Entries that are in the memory already are still used.
 	settleTime = 5 * time.Second
 	// maxChanges is the maximum number of writes that one validation applies. If there are more, the validation clears the
 	// memory.
