@@ -42,9 +42,10 @@ const (
 //
 // It is safe for concurrent use. A nil Function redirects nothing.
 type Function struct {
-	// FirstByte is the deadline for the beginning of a member's response. A read that exceeds FirstByte is redirected to
-	// the bridge. A request that lasts FirstByte or longer is slow. After a slow request, forward and callFleet redirect
-	// similar requests for some time. Otherwise waiting requests could use up the concurrency that all members share.
+	// FirstByte is the deadline for the beginning of a member's response to a read that forward sends. After the deadline,
+	// forward redirects the read to the bridge. The fleet's reads of members have the deadline of fleet.Config instead.
+	// A request that lasts FirstByte or longer is slow. After a slow request, forward and callFleet redirect similar
+	// requests for some time. Otherwise waiting requests could use up the concurrency that all members share.
 	FirstByte time.Duration
 	// Name and Version identify a published version of the function in Lambda, and are dimensions of the metrics of that
 	// version. Both are "" for the version $LATEST.

@@ -96,7 +96,8 @@ type Gateway struct {
 	reportedMu  sync.Mutex
 	reported    metricCounts // guarded by reportedMu
 	// failed counts the requests with an error of the gateway whose code is 5xx. Responses with 5xx that come from members
-	// do not count. Errors about unreachable members count for identified callers only: others could end a deployment.
+	// do not count. Errors about unreachable members count for identified callers only. Otherwise any client could raise
+	// the alarm that rolls back a new version of a function.
 	failed atomic.Uint64
 
 	unidentified *limits.Combiner[logEvent]

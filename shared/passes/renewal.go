@@ -145,8 +145,8 @@ func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 	// wraps no *ReusedError.
 	err := i.editCondition(ctx, a.Cluster, func(*metav1.Condition) (*metav1.Condition, error) {
 		// The condition that another bridge has set for a later enrolment must not be overwritten. editCondition has already
-		// read the Cluster. If that condition is set from now on, the update of the Cluster conflicts. If it was set earlier,
-		// the enrolment of a was replaced, so editEnrolment returns errEnrolmentGone.
+		// read the Cluster. If that condition is set from now on, the update of the Cluster conflicts. If it was set before
+		// that read, the agent's enrolment was already replaced, so editEnrolment returns errEnrolmentGone.
 		return reused, i.editEnrolment(ctx, a, func(*enrolment) (bool, error) { return false, nil })
 	})
 	if err == nil {
