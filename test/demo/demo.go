@@ -82,7 +82,8 @@ func run(ctx context.Context, o options) (err error) {
 		d.printNext()
 		return nil
 	}
-	d.explain("The gateway stays up until ctrl-C. To use it in another terminal: export KUBECONFIG=%s", d.kubeconfig())
+	d.explain("The gateway stays up until ctrl-C. To use it in another terminal: export KUBECONFIG=%s "+
+		"CLUSTERPASS_STORE=dir:%s", d.kubeconfig(), d.store())
 	d.printNext()
 	select {
 	case <-ctx.Done():
