@@ -18,6 +18,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/infra/local/lambda"
 	"github.com/clusterpass/clusterpass/infra/local/lambda/event"
+	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/test/cluster"
@@ -136,6 +137,6 @@ func albEvent(ca *pki.CA, path string) ([]byte, error) {
 		return nil, err
 	}
 	r := httptest.NewRequest(http.MethodGet, path, nil)
-	r.TLS = &tls.ConnectionState{HandshakeComplete: true, PeerCertificates: []*x509.Certificate{leaf}}
+	r.Header.Set(string(identity.ALBHeader), identity.FormatALBHeader([]*x509.Certificate{leaf}))
 	return event.ALB{TargetGroupARN: warmGroup}.Event(r)
 }
