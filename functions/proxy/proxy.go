@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
@@ -35,14 +36,16 @@ type Config struct {
 // function is its target.
 type TargetGroup string
 
-var targetGroupRE = regexp.MustCompile(
-	`^arn:aws[a-z-]*:elasticloadbalancing:[a-z0-9-]+:[0-9]{12}:targetgroup/[A-Za-z0-9-]{1,32}/([0-9a-f]+|\*)$`)
+var targetGroupRE = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(
+		`^arn:aws[a-z-]*:elasticloadbalancing:[a-z0-9-]+:[0-9]{12}:targetgroup/[A-Za-z0-9-]{1,32}/([0-9a-f]+|\*)$`)
+})
 
 // Decode implements envconfig.Decoder.
 func (g *TargetGroup) Decode(v string) error {
 	if v != "" {
 		for arn := range strings.SplitSeq(v, ",") {
-			if !targetGroupRE.MatchString(arn) {
+			if !targetGroupRE().MatchString(arn) {
 				return errors.New("want ARNs of target groups, separated by commas without spaces; " +
 					"only the part after the name may be *")
 			}

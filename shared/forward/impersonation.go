@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -55,10 +56,12 @@ func shownGroups(groups []string) string {
 const maxShownGroups = 8
 
 // plainGroup matches groups that no shell interprets. A caller may have invented the name of a group.
-var plainGroup = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:._/@-]*$`)
+var plainGroup = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:._/@-]*$`)
+})
 
 func groupOptions(groups []string) string {
-	needsQuotes := func(group string) bool { return !plainGroup.MatchString(group) }
+	needsQuotes := func(group string) bool { return !plainGroup().MatchString(group) }
 	if len(groups) == 0 || len(groups) > maxShownGroups || slices.ContainsFunc(groups, needsQuotes) {
 		return "--group GROUP, once for each group of its callers"
 	}

@@ -8,6 +8,7 @@ import (
 	"math/big"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,12 +23,13 @@ type Revocation struct{ Serial, User, Reason string }
 
 // openSSLSerial matches serial=0A1B of openssl x509 -serial, and "Serial Number: 0a:1b" or "2587 (0xa1b)" of -text. The
 // hexadecimal digits alone match, too.
-var openSSLSerial = regexp.MustCompile(
-	`(?i)^\s*(?:serial\s*=|serial number\s*:)?\s*(?:\d+ \()?(?:0x)?([0-9a-f:]+)\)?\s*$`)
+var openSSLSerial = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)^\s*(?:serial\s*=|serial number\s*:)?\s*(?:\d+ \()?(?:0x)?([0-9a-f:]+)\)?\s*$`)
+})
 
 // parseSerial returns a serial number in the format of Serial, from text that openssl prints.
 func parseSerial(text string) (string, error) {
-	if match := openSSLSerial.FindStringSubmatch(text); match != nil {
+	if match := openSSLSerial().FindStringSubmatch(text); match != nil {
 		n, ok := new(big.Int).SetString(strings.ReplaceAll(match[1], ":", ""), 16)
 		if ok && n.Sign() > 0 && n.BitLen() <= 160 {
 			return n.Text(16), nil

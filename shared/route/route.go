@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Kind is the kind of target that a URL addresses.
@@ -44,8 +45,12 @@ var ErrPath = errors.New("invalid path")
 var (
 	// dotSegment finds "." and ".." segments with any of their characters escaped. Some servers read a backslash as a
 	// separator.
-	dotSegment   = regexp.MustCompile(`(?i)(?:^|/|\\|%2f|%5c)(?:\.|%2e){1,2}(?:$|/|\\|%2f|%5c)`)
-	emptySegment = regexp.MustCompile(`(?i)(?:/|\\|%2f|%5c){2}`)
+	dotSegment = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)(?:^|/|\\|%2f|%5c)(?:\.|%2e){1,2}(?:$|/|\\|%2f|%5c)`)
+	})
+	emptySegment = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)(?:/|\\|%2f|%5c){2}`)
+	})
 )
 
 // reserved are the first segments that the gateway's URLs use, now or in future.
@@ -96,7 +101,7 @@ func Parse(path string) (Route, error) {
 	if !strings.HasPrefix(path, "/") {
 		return Route{}, fmt.Errorf("%w: it must start with /", ErrPath)
 	}
-	if strings.ContainsAny(path, ".%") && dotSegment.MatchString(path) { // most paths have neither
+	if strings.ContainsAny(path, ".%") && dotSegment().MatchString(path) { // most paths have neither
 		return Route{}, fmt.Errorf("%w: '.' and '..' segments are refused", ErrPath)
 	}
 	rest, bridge := cut(path, "/bridge")
@@ -126,7 +131,7 @@ func hasEmptySegment(path, apiPath string) bool {
 	if !strings.ContainsAny(path, `\%`) && !strings.Contains(path, "//") {
 		return false
 	}
-	at := emptySegment.FindStringIndex(path)
+	at := emptySegment().FindStringIndex(path)
 	if at == nil {
 		return false
 	}

@@ -1,6 +1,7 @@
 package coldstart
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,6 +41,39 @@ func TestBinarySizes(t *testing.T) {
 			}
 			if got := info.Size(); got > want+want/20 || got < want-want/20 {
 				t.Errorf("it has %d bytes, want %d within 5 %%", got, want)
+			}
+		})
+	}
+}
+
+// initBytes are the bytes that the package variables and init functions of each function allocate.
+var initBytes = map[string]int{"control": 5_960_000, "fleet": 804_000, "proxy": 697_000, "rotate": 693_000}
+
+// TestInitMemory fails if the initialization of a function allocates over 10 % more or less than before. Each cold start
+// waits for it. Compiled regular expressions are a frequent reason. If the new value is intended, change the table.
+func TestInitMemory(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the table has the values for amd64")
+	}
+	for name, want := range initBytes {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "../../../dist/local/functions/"+name+"/bootstrap", "--help")
+			cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v; make build-local builds it\n%s", err, out)
+			}
+			got := 0
+			for line := range strings.Lines(string(out)) {
+				// init PACKAGE @0.1 ms, 0.01 ms clock, 16 bytes, 1 allocs
+				_, rest, isInit := strings.Cut(line, " clock, ")
+				bytes := 0
+				if _, err := fmt.Sscanf(rest, "%d bytes", &bytes); err == nil && isInit {
+					got += bytes
+				}
+			}
+			if got > want+want/10 || got < want-want/10 {
+				t.Errorf("it allocates %d bytes, want %d within 10 %%", got, want)
 			}
 		})
 	}
