@@ -21,6 +21,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
+// recordCall records the event of a successful request by ann.
+func recordCall(log *audit.Log) {
+	q := log.Begin(httptest.NewRequest(http.MethodGet, "/", nil))
+	q.User(audit.User{Username: "ann"}, "x509")
+	q.Completed(http.StatusOK, nil)
+}
+
 // A program without files reads the kubeconfig from a secret. A program whose webhook cannot be used must not start: it
 // would record nothing.
 func TestAuditWebhookIsConfigured(t *testing.T) {
@@ -54,9 +61,7 @@ func TestAuditWebhookIsConfigured(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := log.Begin(httptest.NewRequest(http.MethodGet, "/", nil))
-		q.User(audit.User{Username: "ann"}, "x509")
-		q.Completed(http.StatusOK, nil)
+		recordCall(log)
 		if n := received.Load(); n != int64(i)+1 || log.Stats().Lost != 0 {
 			t.Errorf("%s: %d events are received, %+v", where, n, log.Stats())
 		}
@@ -109,9 +114,7 @@ func TestAuditLogGroupIsConfigured(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := log.Begin(httptest.NewRequest(http.MethodGet, "/", nil))
-		q.User(audit.User{Username: "ann"}, "x509")
-		q.Completed(http.StatusOK, nil)
+		recordCall(log)
 		if got, _ := streams.Load().(string); !strings.HasPrefix(got, want) || log.Stats().Lost != 0 {
 			t.Errorf("the event is in the stream %q, want %s; %+v", got, want, log.Stats())
 		}

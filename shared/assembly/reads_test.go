@@ -5,6 +5,10 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -100,7 +104,31 @@ func TestWarmProcessReadsEachObjectRarely(t *testing.T) {
 		if len(cold) < 5 || counts.reads["revision"] == 0 {
 			t.Errorf("cold, %v were read; warm, %v", cold, counts.reads)
 		}
+		wantReadsOfCostPage(t, counts.reads)
 	})
+}
+
+// wantReadsOfCostPage fails the test unless a page for operators has these numbers of reads in a minute.
+func wantReadsOfCostPage(t *testing.T, reads map[string]int) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/explanation/cost.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("\n\\| `GetItem` of the store's revision \\| ([0-9]+) a minute ").FindSubmatch(text)
+	if len(row) != 2 {
+		t.Fatal("docs/explanation/cost.md does not say how often the revision is read")
+	}
+	stated, _ := strconv.Atoi(string(row[1]))
+	if got := reads["revision"]; got > stated || got < stated*3/4 {
+		t.Errorf("the revision was read %d times in a minute, and docs/explanation/cost.md has %d", got, stated)
+	}
+	if !regexp.MustCompile("\n\\| `GetSecretValue`,[^\n]* \\| one a minute for each cluster ").Match(text) {
+		t.Error("docs/explanation/cost.md does not say that a cluster's secret is read once a minute")
+	}
+	if !strings.Contains(string(text), "\ngo run ./test/bench aws\n") {
+		t.Error("docs/explanation/cost.md does not name the command that counts the reads")
+	}
 }
 
 // caller returns a function that reads what a request of alice to member1 reads.
