@@ -140,7 +140,7 @@ type record struct {
 // change writes a status, which must not cost connections. The check of created distinguishes a cluster that was
 // registered anew.
 func (r record) isConnectedAs(other record) bool {
-	return r.created == other.created && reflect.DeepEqual(&r.Spec, &other.Spec)
+	return r.created == other.created && (r.revision == other.revision || reflect.DeepEqual(&r.Spec, &other.Spec))
 }
 
 // readObject also returns the last member of that name, possibly of an earlier revision, or nil.
