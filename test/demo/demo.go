@@ -147,7 +147,7 @@ func (d *demo) gateway(ctx context.Context, progress io.Writer, register string,
 	return server.Run(ctx, cfg, server.Output{Progress: progress}, serves)
 }
 
-// addCluster starts pods in a cluster and registers it, and returns when the fleet has it.
+// addCluster starts pods in a cluster, registers it and writes its context. It returns when the fleet has the cluster.
 func (d *demo) addCluster(ctx context.Context, c *cluster.Cluster) error {
 	d.explain("It joins while the gateway runs.")
 	if err := createPods(ctx, c); err != nil {
@@ -155,6 +155,11 @@ func (d *demo) addCluster(ctx context.Context, c *cluster.Cluster) error {
 	}
 	add := []string{"cluster", "add", c.Name(), "--kubeconfig", c.Name() + ".kubeconfig"}
 	if err := d.clusterpassCommand(ctx, "", add...); err != nil {
+		return err
+	}
+	d.explain("Its context joins the kubeconfig.")
+	own := filepath.Base(d.kubeconfig())
+	if err := d.clusterpassCommand(ctx, "", "login", "--pass", own, "--kubeconfig", own); err != nil {
 		return err
 	}
 	if err := waitForPods(ctx, c); err != nil {

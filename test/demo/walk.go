@@ -19,7 +19,7 @@ func (d *demo) walk(ctx context.Context) error {
 		do    func(context.Context) error
 	}{
 		{"The pods of all clusters.", d.shows(listPods)},
-		{"One cluster, by its context.", d.shows(call{args: []string{"--context", "member1", "get", "nodes"}})},
+		{"One cluster, by its context.", d.shows(call{args: []string{"--context", "member2", "get", "nodes"}})},
 		{"Each cluster has a pod web, so @ names the cluster.", d.shows(
 			call{args: []string{"--context", "fleet", "exec", "web@member2", "--", "sh", "-c", "echo process $$ of $HOSTNAME"}},
 			call{args: []string{"--context", "fleet", "create", "configmap", "note@member1", "--from-literal=from=fleet"},
