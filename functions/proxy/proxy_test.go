@@ -1,11 +1,24 @@
 package proxy
 
 import (
+	"context"
+	"encoding/pem"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/assembly"
+	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/lambdahttp"
 	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 func TestTargetGroup(t *testing.T) {
@@ -73,5 +86,87 @@ func TestMarginForAuditEvents(t *testing.T) {
 		if err != nil || opts.Margin != tt.want {
 			t.Errorf("%s: the margin is %s, want %s: %v", name, opts.Margin, tt.want, err)
 		}
+	}
+}
+
+// albEvent is the event of a request that has no credential.
+const albEvent = `{"requestContext": {"elb": {"targetGroupArn": ""}}, "httpMethod": "GET", "path": "/clusters/m/version",
+	"multiValueHeaders": {"host": ["gateway"]}}`
+
+// hangingSink accepts no event.
+type hangingSink struct{}
+
+func (hangingSink) Deliver(ctx context.Context, _ [][]byte) (int, error) {
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+// A delivery must leave time for the response and for the line that counts a lost event.
+func TestDeliveryEndsBeforeInvocation(t *testing.T) {
+	for name, tt := range map[string]struct {
+		left time.Duration // until the end of the invocation; 0 for no end
+		want time.Duration // duration of the delivery
+	}{
+		"seconds are left": {2 * time.Second, 2*time.Second - responseTime},
+		"little is left":   {responseTime / 2, 0},
+		"no end":           {0, 5 * time.Second}, // the limit of package audit
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := audit.New(audit.Config{Sinks: []audit.Sink{hangingSink{}}, Log: slog.New(slog.DiscardHandler)})
+				var took time.Duration
+				f := lambdahttp.New(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					q := log.Begin(limitDelivery(r))
+					q.User(audit.User{Username: "ann"}, "x509")
+					began := time.Now()
+					q.Completed(http.StatusOK, nil)
+					took = time.Since(began)
+				}), lambdahttp.Options{})
+				ctx := context.Background()
+				if tt.left > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tt.left)
+					defer cancel()
+				}
+				if _, err := f.Invoke(ctx, []byte(albEvent)); err != nil {
+					t.Fatal(err)
+				}
+				if took != tt.want || log.Stats().Lost != 1 {
+					t.Errorf("the delivery took %s, want %s, and %d events are lost", took, tt.want, log.Stats().Lost)
+				}
+			})
+		})
+	}
+}
+
+// Lambda ends the process at the end of an invocation. A function whose webhook hangs must respond before, and count
+// the event.
+func TestFunctionRespondsWhileWebhookHangs(t *testing.T) {
+	ended := make(chan struct{})
+	hook := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ended }))
+	t.Cleanup(func() { close(ended); hook.Close() })
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, clustertest.Kubeconfig(hook.URL, ca, "{token: sesame}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log waittest.Buffer
+	handler, opts, err := New(t.Context(), &Config{Env: assembly.Env{
+		Shared: assembly.Shared{Auditing: assembly.Auditing{AuditWebhook: assembly.AuditWebhook(file)}},
+		Store:  stores.Address{Kind: "dir", Where: t.TempDir()},
+	}}, Process{IsFrozen: true, LogTo: &log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const invocation, tooLong = 500 * time.Millisecond, 3 * time.Second // without the limit, a delivery lasts 5 s
+	ctx, cancel := context.WithTimeout(t.Context(), invocation)
+	defer cancel()
+	began := time.Now()
+	answer, err := lambdahttp.New(handler, opts).Invoke(ctx, []byte(albEvent))
+	if took := time.Since(began); err != nil || !strings.Contains(string(answer), `"statusCode":401`) || took > tooLong {
+		t.Errorf("after %s: %s, %v", took, answer, err)
+	}
+	if !strings.Contains(log.String(), "audit events are lost") {
+		t.Errorf("the log does not count the event:\n%s", log.String())
 	}
 }
