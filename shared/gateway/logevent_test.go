@@ -1,10 +1,13 @@
 package gateway_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 	"github.com/clusterpass/clusterpass/shared/waittest"
@@ -42,5 +45,39 @@ func TestPanicHasOneReasonInTheLog(t *testing.T) {
 				t.Errorf("%d reasons, want internal alone: %s", n, &log)
 			}
 		})
+	}
+}
+
+// The dashboard on AWS queries these fields, and reads the duration as nanoseconds. With another name, its widgets
+// would be empty.
+func TestRequestEventHasFieldsOfDashboard(t *testing.T) {
+	var log waittest.Buffer
+	m := clustertest.NewMember(t, ok)
+	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) { c.Log = jsonLog(&log) }})
+	h.AddCluster("m", m.Kubeconfig(token))
+	h.Do("GET", "/clusters/m/api/v1/namespaces/a/pods/p/log", nil, "")
+	h.Do("GET", "/clusters/none/api/v1/pods", nil, "")
+	h.Close() // the requests are logged
+	want := []map[string]any{
+		{"cluster": "m", "verb": "get", "resource": "pods/log", "code": 200.0, "reason": nil},
+		{"cluster": "none", "verb": "list", "resource": "pods", "code": 404.0, "reason": "unknown_cluster"},
+	}
+	for line := range strings.Lines(log.String()) {
+		var event map[string]any
+		if err := json.Unmarshal([]byte(line), &event); err != nil || event["msg"] != "request" || len(want) == 0 {
+			t.Fatalf("%v: %s", err, line)
+		}
+		for field, value := range want[0] {
+			if event[field] != value {
+				t.Errorf("%s is %v, want %v", field, event[field], value)
+			}
+		}
+		if ns, _ := event["duration"].(float64); ns < 1000 || ns > float64(time.Hour) {
+			t.Errorf("the duration is %v", event["duration"])
+		}
+		want = want[1:]
+	}
+	if len(want) > 0 {
+		t.Errorf("%d requests are not logged:\n%s", len(want), log.String())
 	}
 }
