@@ -3,12 +3,19 @@ package registration
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/login"
@@ -211,5 +218,37 @@ func TestInstallation(t *testing.T) {
 	}
 	if theirs, err := other.Installation(t.Context()); theirs == first || err != nil {
 		t.Errorf("another installation is %q, too, %v", theirs, err)
+	}
+}
+
+// An administrator who follows the guide must give the gateway's roles all rights that the check wants. With fewer,
+// each discovered cluster would be refused.
+func TestGuideOfEKSGivesRights(t *testing.T) {
+	text, err := os.ReadFile("../../docs/guide/eks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, documents, _ := strings.Cut(string(text), "```yaml\n")
+	documents, _, _ = strings.Cut(documents, "```")
+	role, binding, _ := strings.Cut(documents, "---\n")
+	var rights rbacv1.ClusterRole
+	var given rbacv1.ClusterRoleBinding
+	err = errors.Join(yaml.UnmarshalStrict([]byte(role), &rights), yaml.UnmarshalStrict([]byte(binding), &given))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range impersonated {
+		name := strings.TrimSuffix(want.Resource+"/"+want.Subresource, "/")
+		if !slices.ContainsFunc(rights.Rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Contains(r.APIGroups, want.Group) && slices.Contains(r.Resources, name) &&
+				slices.Equal(r.Verbs, []string{"impersonate"}) && (want.Resource == "groups") == (len(r.ResourceNames) > 0)
+		}) {
+			t.Errorf("docs/guide/eks.md does not let the gateway impersonate %s", want)
+		}
+	}
+	command := regexp.MustCompile(`scripts/eks-access (?:--regions \S+ )?(\S+)`).FindStringSubmatch(string(text))
+	if len(command) != 2 || len(given.Subjects) != 1 || given.Subjects[0].Name != command[1] ||
+		given.RoleRef.Name != rights.Name {
+		t.Errorf("the access entries have the group in %q, and the role is bound to %v", command, given.Subjects)
 	}
 }
