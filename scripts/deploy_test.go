@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -34,6 +35,7 @@ case "$*" in
       case "$*" in *"imageTag=${image%%@*} "*) echo "${image#*@}"; exit ;; esac
     done
     echo "ImageNotFoundException" >&2; exit 254 ;;
+  *describe-repositories*) echo "registry.example.com/$4" ;;
 esac
 `
 
@@ -54,6 +56,11 @@ case "$*" in
     case "$*" in *Canary99*) echo "CANARY=Canary99 is not a preset" >&2; exit 1 ;; esac
     echo template ;;
 esac
+`
+
+// fakeGoCalls writes its calls to the file of the other programs' calls.
+const fakeGoCalls = `#!/bin/sh
+echo "go $*" >> "$(dirname "$0")/calls"
 `
 
 func newCheckout(t *testing.T) *checkout {
@@ -148,6 +155,37 @@ func TestRevisionNamesTheFiles(t *testing.T) {
 	// A key or password in an untracked file must not stay in the repository.
 	if out, err = c.command("git", "count-objects").Output(); err != nil || string(out) != string(objects) {
 		t.Errorf("the repository has %s%v, and had %s", out, err, objects)
+	}
+}
+
+// With a tag that names no revision, such as latest, an update would replace the functions and not the bridge.
+func TestImageIsNamedAfterTheRevision(t *testing.T) {
+	c := newCheckout(t)
+	c.write(c.bin, "go", fakeGoCalls)
+	for _, tt := range []struct{ tag, arches, want string }{
+		{"", "arm64", c.revision() + "-arm64"},
+		{"", "arm64,amd64", c.revision() + "-amd64-arm64"},
+		{"v1", "arm64", "v1"},
+	} {
+		_ = os.Remove(filepath.Join(c.bin, "calls"))
+		if out, err := c.command("scripts/image", "bridges", tt.tag, tt.arches).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		calls, err := os.ReadFile(filepath.Join(c.bin, "calls"))
+		want := "--push registry.example.com/bridges:" + tt.want + " "
+		if err != nil || !strings.Contains(string(calls), want) {
+			t.Errorf("TAG=%s ARCH=%s: calls\n%s%v, want %s", tt.tag, tt.arches, calls, err, want)
+		}
+	}
+	for target, want := range map[string]string{
+		"image":  `scripts/image clusterpass-bridge "" arm64`,
+		"deploy": `scripts/deploy clusterpass clusterpass-bridge "" arm64`,
+	} {
+		cmd := exec.CommandContext(t.Context(), "make", "--dry-run", "--directory", "..", target)
+		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TAG=") })
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("make %s: %v\n%s, want %s", target, err, out, want)
+		}
 	}
 }
 
