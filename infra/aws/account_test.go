@@ -33,8 +33,21 @@ func newAccount(t *testing.T) account {
 		t.Fatal(err)
 	}
 	t.Cleanup(moto.Close)
+	for k, v := range map[string]string{
+		"AWS_ENDPOINT_URL": moto.URL, "AWS_REGION": region, "AWS_DEFAULT_REGION": region, "AWS_ACCESS_KEY_ID": "test",
+		"AWS_SECRET_ACCESS_KEY": "test", "DIST": emptyFunctions(t),
+	} {
+		t.Setenv(k, v)
+	}
+	return account{t, moto.URL}
+}
+
+// emptyFunctions returns a directory with a zip for each function, as DIST has them. moto stores them and never runs
+// them.
+func emptyFunctions(t *testing.T) string {
+	t.Helper()
 	dist := t.TempDir()
-	for _, fn := range []string{"proxy", "fleet", "control", "rotate"} { // moto stores them and never runs them
+	for _, fn := range []string{"proxy", "fleet", "control", "rotate"} {
 		file := filepath.Join(dist, "arm64", fn+".zip")
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
@@ -43,13 +56,7 @@ func newAccount(t *testing.T) account {
 			t.Fatal(err)
 		}
 	}
-	for k, v := range map[string]string{
-		"AWS_ENDPOINT_URL": moto.URL, "AWS_REGION": region, "AWS_DEFAULT_REGION": region, "AWS_ACCESS_KEY_ID": "test",
-		"AWS_SECRET_ACCESS_KEY": "test", "DIST": dist,
-	} {
-		t.Setenv(k, v)
-	}
-	return account{t, moto.URL}
+	return dist
 }
 
 func (a account) call(service, method, path, target, body string) []byte {

@@ -143,3 +143,20 @@ func TestTagsReachTasks(t *testing.T) {
 		t.Errorf("tasks have the tags of %v", service["PropagateTags"])
 	}
 }
+
+// ECS must start the image of the deployment, also after a tag was moved. Otherwise bridges and functions have
+// different versions.
+func TestBridgeRunsTheDigest(t *testing.T) {
+	all := load(t)
+	container := all["infra/aws/bridge.yaml"].Resources["Task"].Properties["ContainerDefinitions"].([]any)[0]
+	const want = "${AWS::AccountId}.dkr.ecr.${AWS::Region}.${AWS::URLSuffix}/${Repository}@${Digest}"
+	if got := render(get(container, "Image")); len(got) != 1 || got[0] != want {
+		t.Errorf("bridges run %q, want %q", got, want)
+	}
+	given := all["template.yaml"].Resources["BridgeService"].Properties["Parameters"]
+	for name, want := range map[string]string{"Repository": "${BridgeRepository}", "Digest": "${BridgeDigest}"} {
+		if got := render(get(given, name)); len(got) != 1 || got[0] != want {
+			t.Errorf("%s is %q, want %s", name, got, want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package aws
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 )
@@ -39,5 +40,32 @@ func TestAccessLog(t *testing.T) {
 		if strings.Contains(text, "header") || strings.Contains(text, "query") || strings.Contains(text, "authorizer") {
 			t.Errorf("%s logs %s", id, text)
 		}
+	}
+}
+
+// The load balancer must write its access log into the operator's bucket. Without a bucket it must write none, because
+// AWS refuses a load balancer with a log and no bucket.
+func TestLoadBalancerLogs(t *testing.T) {
+	all := load(t)
+	for bucket, want := range map[string]map[string]any{
+		"": {"access_logs.s3.enabled": "false"},
+		"logs-of-ours": {
+			"access_logs.s3.enabled": "true", "access_logs.s3.bucket": "logs-of-ours", "access_logs.s3.prefix": "gateway",
+		},
+	} {
+		g := all["infra/aws/frontdoor.yaml"].with("AccessLogsBucket="+bucket, "Prefix=gateway")
+		got := map[string]any{}
+		for _, a := range g.value(g.Resources["LoadBalancer"].Properties["LoadBalancerAttributes"]).([]any) {
+			if key, _ := get(a, "Key").(string); strings.HasPrefix(key, "access_logs.") {
+				got[key] = get(a, "Value")
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("with the bucket %q, the load balancer logs by %v, want %v", bucket, got, want)
+		}
+	}
+	given := all["template.yaml"].Resources["LoadBalancer"].Properties["Parameters"]
+	if got := render(get(given, "AccessLogsBucket")); got[0] != "${AccessLogsBucket}" {
+		t.Errorf("the load balancer is given the bucket %s", got)
 	}
 }
