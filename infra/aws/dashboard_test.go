@@ -36,6 +36,24 @@ func TestDashboardTimesIncludeBridge(t *testing.T) {
 	}
 }
 
+// Operators must see how many calls fail for each reason, and the median and the slowest calls of each cluster.
+func TestDashboardQueries(t *testing.T) {
+	for title, want := range map[string]string{
+		"Errors by reason": "filter msg = 'request' and ispresent(reason) | stats count(*) as calls by reason, code",
+		"Times of calls by cluster, in ms, without streams": "stats count(*) as calls, pct(duration, 50) / 1000000 as p50, " +
+			"pct(duration, 99) / 1000000 as p99 by cluster",
+		"Agents and connections to private clusters": "stats max(Agents) as agents, max(TunnelStreams) as connections",
+	} {
+		found := slices.ContainsFunc(dashboard(t, "LoadBalancer=x", "Api=", "AuditLog="), func(widget map[string]any) bool {
+			query, _ := get(widget, "properties", "query").(string)
+			return get(widget, "properties", "title") == title && strings.Contains(query, want)
+		})
+		if !found {
+			t.Errorf("no widget %q queries %q", title, want)
+		}
+	}
+}
+
 // The cost of logs must include that of audit events, also in a log group of their own.
 func TestDashboardShowsBytesOfAuditEvents(t *testing.T) {
 	for group, want := range map[string]int{"": 0, "x": 1} {

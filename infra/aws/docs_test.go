@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,10 +12,12 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
+	"github.com/clusterpass/clusterpass/shared/gateway"
 )
 
 // TestDocumentation: docs/reference/aws.md and the template have the same parameters.
@@ -85,6 +88,168 @@ func TestStandbyStartsWhatItStops(t *testing.T) {
 			t.Errorf("%s must stop, and %s start", stopping, starting)
 		}
 	}
+}
+
+// An operator who deletes the stack must find each resource that stays, and how to delete it.
+func TestDocumentationListsWhatStays(t *testing.T) {
+	rows := map[string]string{
+		"AWS::DynamoDB::Table": "table", "AWS::KMS::Key": "key", "AWS::Logs::LogGroup": "log groups with audit events",
+		"infra/aws/archive.yaml": "bucket with audit events", "infra/aws/recordings.yaml": "bucket with recordings",
+	}
+	text := page(t, "docs/guide/aws.md", "## Remove")
+	for path, tmpl := range load(t) {
+		for id, r := range tmpl.Resources {
+			if !strings.HasPrefix(r.DeletionPolicy, "Retain") || r.Type == "AWS::S3::BucketPolicy" {
+				continue
+			}
+			row := rows[r.Type]
+			if r.Type == "AWS::S3::Bucket" {
+				row = rows[path]
+			}
+			if row == "" || !strings.Contains(text, "\n| "+row+" |") {
+				t.Errorf("docs/guide/aws.md does not say that %s %s stays", path, id)
+			}
+		}
+	}
+}
+
+// An operator who deploys in another manner must create the role of ECS, too, by the command that make deploy runs.
+func TestDocumentationNamesTheRoleOfECS(t *testing.T) {
+	const command = "aws iam create-service-linked-role --aws-service-name ecs.amazonaws.com"
+	script, err := os.ReadFile(filepath.Join(root, "scripts/deploy"))
+	if err != nil || !strings.Contains(string(script), command) ||
+		!strings.Contains(page(t, "docs/guide/aws.md", "## Deploy"), "`"+command+"`") {
+		t.Errorf("make deploy or docs/guide/aws.md lacks %s: %v", command, err)
+	}
+}
+
+// An operator decides by these numbers whether a new account suffices.
+func TestDocumentationOfQuotas(t *testing.T) {
+	all := load(t)
+	text := page(t, "docs/guide/aws-quotas.md", "# ")
+	parameters := all["template.yaml"].Parameters
+	number := func(name string) float64 {
+		n, err := strconv.ParseFloat(fmt.Sprint(*parameters[name].Default), 64)
+		if err != nil {
+			t.Errorf("the default of %s: %v", name, err)
+		}
+		return n
+	}
+	const unitsPerCore = 1024
+	cores := 2 * number("BridgeMaxTasks") * number("BridgeCpu") / unitsPerCore // during an update
+	throttles := all["infra/aws/alarms.yaml"].Resources["FunctionThrottles"].Properties
+	for _, want := range []string{
+		fmt.Sprintf("twice during an update: %g vCPU at the defaults", cores),
+		fmt.Sprintf("a read lasts up to %g seconds in a function", gateway.FirstByte.Seconds()),
+		fmt.Sprintf("lasts up to %v seconds", all["template.yaml"].Resources["ProxyFunction"].Properties["Timeout"]),
+		strings.ReplaceAll(render(throttles["AlarmName"])[0], "${Prefix}", "PREFIX"),
+	} {
+		if !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
+			t.Errorf("docs/guide/aws-quotas.md lacks %q", want)
+		}
+	}
+	if throttles["DatapointsToAlarm"] != 2.0 || !strings.Contains(text, "goes off after two minutes") {
+		t.Errorf("the alarm goes off after %v minutes", throttles["DatapointsToAlarm"])
+	}
+	for _, m := range regexp.MustCompile("`([A-Z][A-Za-z]+)(?:=[^`]*)?`").FindAllStringSubmatch(text, -1) {
+		if _, isParameter := parameters[m[1]]; !isParameter && m[1] != "CreateLogStream" && m[1] != "PutLogEvents" {
+			t.Errorf("docs/guide/aws-quotas.md names %s, which the template lacks", m[1])
+		}
+	}
+}
+
+// A role without an access entry gets 401 from every member, so the script and its page must name each role that calls
+// members.
+func TestDocumentationNamesRolesThatCallMembers(t *testing.T) {
+	all := load(t)
+	var want []string
+	for name, output := range all["template.yaml"].Outputs {
+		if strings.HasSuffix(name, "Role") {
+			want = append(want, name)
+			value := render(output.Value)[0]
+			if value != "${"+name+".Arn}" && value != "${BridgeService.Outputs.Role}" {
+				t.Errorf("the output %s is %s", name, value)
+			}
+		}
+	}
+	slices.Sort(want)
+	if got := render(all["infra/aws/bridge.yaml"].Outputs["Role"].Value)[0]; got != "${TaskRole.Arn}" {
+		t.Errorf("the bridge's role is %s", got)
+	}
+	script, err := os.ReadFile(filepath.Join(root, "scripts/eks-access"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roles := regexp.MustCompile(`([A-Z][a-z]+Role)\b`)
+	for name, text := range map[string]string{
+		"scripts/eks-access": string(script), "docs/guide/eks.md": page(t, "docs/guide/eks.md", "## Roles that call members"),
+	} {
+		got := roles.FindAllString(text, -1)
+		slices.Sort(got)
+		if got = slices.Compact(got); !slices.Equal(got, want) || len(want) != 4 {
+			t.Errorf("%s names %q, the outputs are %q", name, got, want)
+		}
+	}
+}
+
+// Operators choose parameters by the sums of docs/explanation/cost.md, and a standby region by one of them.
+func TestDocumentationOfCostAddsUp(t *testing.T) {
+	amount := regexp.MustCompile(`[0-9][0-9,]*(?:\.[0-9]+)?`)
+	parse := func(text string) float64 {
+		n, err := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, title := range []string{"## Without requests", "## Requests"} {
+		sums := make([]float64, 4)
+		var stated []string
+		for line := range strings.Lines(page(t, "docs/explanation/cost.md", title)) {
+			cells := strings.Split(strings.Trim(line, "| \n"), " | ")
+			if strings.HasPrefix(line, "| | ") || cells[0] == "requests a month" {
+				continue
+			}
+			if cells[0] == "**sum**" {
+				stated = cells[1:]
+				break
+			}
+			for i, cell := range cells[1:] {
+				if number := amount.FindString(cell); number != "" && !strings.HasPrefix(cell, "below") {
+					sums[i] += parse(number)
+				}
+			}
+		}
+		if len(stated) == 0 {
+			t.Fatalf("docs/explanation/cost.md has no sum below %s", title)
+		}
+		for i, cell := range stated {
+			if want := parse(amount.FindString(cell)); math.Abs(sums[i]-want) > max(0.5, want/100) {
+				t.Errorf("%s: column %d is %s, and its rows are %.2f", title, i+1, cell, sums[i])
+			}
+		}
+	}
+	for _, text := range []string{"about 3, the last column", "about 80, its first column"} {
+		if !strings.Contains(page(t, "docs/guide/standby-region.md", "## What it costs"), text) {
+			t.Errorf("docs/guide/standby-region.md lacks %q, a sum of docs/explanation/cost.md", text)
+		}
+	}
+}
+
+// page returns a section of a page, to the next title of its level.
+func page(t *testing.T, path, title string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut("\n"+string(text), "\n"+title)
+	if !ok {
+		t.Fatalf("%s has no section %s", path, title)
+	}
+	level, _, _ := strings.Cut(title, " ")
+	section, _, _ = strings.Cut(section, "\n"+level+" ")
+	return section
 }
 
 // A parameter on the command line is not saved, so that the next make deploy undoes it. It would delete an archive.
