@@ -63,7 +63,7 @@ func loadCanary(t *testing.T, o canary.Options) map[string]*template {
 }
 
 // A fault of a new version must reach some requests only, and alarms must end its deployment.
-func TestCanaryShiftsAndReturns(t *testing.T) {
+func TestCanaryShiftsAndRollsBack(t *testing.T) {
 	all := loadCanary(t, deployment())
 	resources := all["template.yaml"].Resources
 	for _, name := range shifted {
@@ -84,7 +84,7 @@ func TestCanaryShiftsAndReturns(t *testing.T) {
 		}
 		rollback := group.Properties["AutoRollbackConfiguration"]
 		if get(rollback, "Enabled") != true || !slices.Contains(render(get(rollback, "Events")), "DEPLOYMENT_STOP_ON_ALARM") {
-			t.Errorf("%s returns by %v", name, rollback)
+			t.Errorf("%s rolls back by %v", name, rollback)
 		}
 		watched, _ := get(group.Properties, "AlarmConfiguration", "Alarms").([]any)
 		var names []string
@@ -93,7 +93,7 @@ func TestCanaryShiftsAndReturns(t *testing.T) {
 		}
 		want := []string{"${Canary.Outputs." + name + "Crashes}", "${Canary.Outputs." + name + "Failures}"}
 		if !slices.Equal(names, want) {
-			t.Errorf("%s returns by the alarms %q, want %q", name, names, want)
+			t.Errorf("%s rolls back by the alarms %q, want %q", name, names, want)
 		}
 		if role := render(group.Properties["ServiceRoleArn"]); role[0] != "${Canary.Outputs.Role}" {
 			t.Errorf("%s is shifted with the role %s", name, role)
@@ -148,7 +148,7 @@ func TestCanaryAlarmsWatchNewVersion(t *testing.T) {
 			"Clusterpass/${Prefix} " + gateway.AuditLostMetric + " " + version,
 			"Clusterpass/${Prefix} " + gateway.FailedRequestsMetric + " " + version,
 		}; !slices.Equal(watched, want) {
-			t.Errorf("%s returns by\n  %s\nwant\n  %s", name, strings.Join(watched, "\n  "), strings.Join(want, "\n  "))
+			t.Errorf("%s rolls back by\n  %s\nwant\n  %s", name, strings.Join(watched, "\n  "), strings.Join(want, "\n  "))
 		}
 		given := render(get(all["template.yaml"].Resources["Canary"].Properties["Parameters"], name+"Version"))
 		if !strings.HasPrefix(given[0], "${"+name+"FunctionVersion") || !strings.HasSuffix(given[0], ".Version}") {
