@@ -1,15 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
+	"github.com/aws/aws-sdk-go-v2/service/eks"
+	ekstypes "github.com/aws/aws-sdk-go-v2/service/eks/types"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
@@ -46,16 +53,17 @@ func fakeEKS(t *testing.T, clusters map[string]*clustertest.Member, tags map[str
 	return srv.URL
 }
 
-func awsEnvironment(t *testing.T, eks string) {
+// awsEnvironment makes the command use moto with patches, and for EKS another endpoint unless that is "".
+func awsEnvironment(t *testing.T, eksURL string, patches ...string) {
 	t.Helper()
-	moto, err := mototest.Start()
+	moto, err := mototest.Start(patches...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(moto.Close)
 	for k, v := range map[string]string{
-		"AWS_ENDPOINT_URL": moto.URL, "AWS_ENDPOINT_URL_EKS": eks, "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "test",
-		"AWS_SECRET_ACCESS_KEY": "test", "AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+		"AWS_ENDPOINT_URL": moto.URL, "AWS_ENDPOINT_URL_EKS": cmp.Or(eksURL, moto.URL), "AWS_REGION": "eu-central-1",
+		"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
 	} {
 		t.Setenv(k, v)
 	}
@@ -101,6 +109,70 @@ func TestDiscoverRegistersClustersOfAWS(t *testing.T) {
 	out, err = c.run(t, "cluster", "discover", "--aws")
 	if err != nil || !strings.Contains(out, "lab-eu-central-1   no") {
 		t.Errorf("a name in use: %v\n%s", err, out)
+	}
+}
+
+// A platform team finds and registers the clusters of all its accounts and regions by one command. ResourceRegistries
+// select clusters by account, region and tags.
+func TestDiscoverCoversAccountsAndRegionsOfAWS(t *testing.T) {
+	const own, other = "123456789012", "210987654321" // the first is moto's account
+	t.Setenv("EKS_CA", base64.StdEncoding.EncodeToString([]byte(testCA(t))))
+	awsEnvironment(t, "", "testdata/eks.py")
+	createEKS(t, "", "eu-central-1", "shop")
+	createEKS(t, "arn:aws:iam::"+other+":role/discover", "us-east-1", "lab")
+	c := clusterpass{"dir:" + t.TempDir()}
+	query := []string{
+		"cluster", "discover", "--aws", "--accounts", own + "," + other, "--regions", "eu-central-1,us-east-1",
+		"--role", "discover",
+	}
+	wantRows := func(registered string, out string) {
+		t.Helper()
+		for _, row := range []string{
+			"shop-" + own + " " + registered + " " + own + " eu-central-1 shop ",
+			"lab-" + other + " " + registered + " " + other + " us-east-1 lab ",
+		} {
+			if text := strings.Join(strings.Fields(out), " "); !strings.Contains(text, row) {
+				t.Errorf("no row %q:\n%s", row, out)
+			}
+		}
+	}
+	out, err := c.run(t, query...)
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	wantRows("no", out)
+	if out, err = c.run(t, append(query, "--register", "--skip-check")...); err != nil {
+		t.Fatal(err, out)
+	}
+	if out, err = c.run(t, query...); err != nil {
+		t.Fatal(err, out)
+	}
+	wantRows("yes", out)
+	out, err = c.run(t, "cluster", "show", "lab-"+other)
+	for _, want := range []string{
+		"team: lab", `clusterpass.io/aws-account: "` + other + `"`, "topology.kubernetes.io/region: us-east-1",
+	} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("the cluster has no %q: %v\n%s", want, err, out)
+		}
+	}
+}
+
+// createEKS creates a cluster in moto, in the account of a role, or in the caller's own if role is "".
+func createEKS(t *testing.T, role, region, name string) {
+	t.Helper()
+	cfg := mototest.Config(os.Getenv("AWS_ENDPOINT_URL"))
+	if role != "" {
+		cfg.Credentials = stscreds.NewAssumeRoleProvider(sts.NewFromConfig(cfg), role)
+	}
+	client := eks.NewFromConfig(cfg, func(o *eks.Options) { o.Region = region })
+	_, err := client.CreateCluster(t.Context(), &eks.CreateClusterInput{
+		Name: aws.String(name), RoleArn: aws.String("arn:aws:iam::123456789012:role/eks"),
+		ResourcesVpcConfig: &ekstypes.VpcConfigRequest{SubnetIds: []string{"subnet-1", "subnet-2"}},
+		Tags:               map[string]string{"team": name},
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
