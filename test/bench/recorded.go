@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/route"
@@ -15,7 +16,8 @@ import (
 // recordings.
 type recordedMember struct {
 	*recording
-	churn float64 // events a second in each watch
+	churn   float64      // events a second in each watch
+	version atomic.Int64 // of the last event; 0 before
 }
 
 // recording has the documents of a cluster with pods.
@@ -115,7 +117,7 @@ func (m *recordedMember) list(w http.ResponseWriter, r *http.Request) {
 		more = fmt.Sprintf(`,"continue":"%d","remainingItemCount":%d`, end, len(m.ends)-end)
 	}
 	_, _ = fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[`,
-		listVersion, more)
+		max(listVersion, m.version.Load()), more)
 	_, _ = w.Write(m.pods[start:m.ends[end-1]]) // the client may be gone
 	_, _ = w.Write([]byte("]}\n"))
 }
@@ -145,6 +147,7 @@ func (m *recordedMember) watch(w http.ResponseWriter, r *http.Request) {
 			return
 		case <-ticks.C:
 		}
+		m.version.Store(int64(version))
 		buf := append([]byte(`{"type":"MODIFIED","object":`), m.before...)
 		buf = fmt.Appendf(buf, `"name":"pod-000000","resourceVersion":"%d","annotations":{"sent":"%d"}`, version,
 			version)

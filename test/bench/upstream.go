@@ -93,7 +93,7 @@ func serveUpstream(ctx context.Context, spec string) error {
 		var m http.Handler = &standInMember{standIns: s, before: before, after: after,
 			delay: s.Delay/2 + s.Delay/2*time.Duration(i+1)/time.Duration(s.Members)}
 		if s.Recorded > 0 {
-			m = &recordedMember{recordings[i%s.Recorded], s.Events}
+			m = &recordedMember{recording: recordings[i%s.Recorded], churn: s.Events}
 		}
 		srv := httptest.NewUnstartedServer(m)
 		srv.EnableHTTP2 = true
