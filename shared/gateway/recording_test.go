@@ -135,6 +135,40 @@ func TestDebugContainersOfTheFleet(t *testing.T) {
 	}
 }
 
+// controlPlaneAPI is a gateway.API that has no path of its own, and the control-plane cluster "m".
+type controlPlaneAPI struct{}
+
+func (controlPlaneAPI) ServePublic(http.ResponseWriter, *http.Request, string) bool { return false }
+
+func (controlPlaneAPI) Serve(http.ResponseWriter, *http.Request, *gateway.APICall) (string, error) {
+	return "m", nil
+}
+
+// TestControlPlaneIsCovered: sessions with the control-plane cluster, by the gateway's root, must not be unrecorded.
+func TestControlPlaneIsCovered(t *testing.T) {
+	var called atomic.Bool
+	member := clustertest.NewMember(t, func(http.ResponseWriter, *http.Request) { called.Store(true) })
+	rule := &recordingRule{}
+	rule.level.Store(policy.Required)
+	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) {
+		c.Recordings, c.API = rule, controlPlaneAPI{}
+	}})
+	h.AddCluster("m", member.Kubeconfig(`{"token":"t"}`), func(s *v1alpha1.ClusterSpec) {
+		s.ServiceProxy = []string{"nodes/*"}
+	})
+	for path, want := range map[string]int{
+		"/api/v1/namespaces/a/pods/p/exec":                http.StatusServiceUnavailable,
+		"/api/v1/namespaces/a/pods/p/ephemeralcontainers": http.StatusForbidden,
+		"/api/v1/nodes/n/proxy/run/a/p/c?cmd=id":          http.StatusForbidden,
+	} {
+		resp := h.Do("POST", path, nil, "")
+		asked := rule.last.Load().(policy.Call)
+		if resp.StatusCode != want || asked.Cluster != "m" || called.Load() {
+			t.Errorf("%s: %s, decided for %+v, the member was called: %v", path, resp.Status, asked, called.Load())
+		}
+	}
+}
+
 // TestSessionsWithoutABridge: a program without a recorder must not serve a session whose recording is required. The
 // audit log must show that another one was not recorded.
 func TestSessionsWithoutABridge(t *testing.T) {
