@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -22,6 +24,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/clusterpass/clusterpass/infra/release/images"
 )
 
 const password = "secret-of-the-registry"
@@ -154,6 +158,56 @@ func TestBadFlags(t *testing.T) {
 		err := run(t.Context(), slices.Concat(flags, tt.args), nil, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v, want %q", tt.args, err, tt.want)
+		}
+	}
+}
+
+// TestPushImages fails if a release has no image of a program, or if a release candidate becomes the image latest.
+func TestPushImages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if output, err := exec.CommandContext(t.Context(), "make", "-C", root, "licenses").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	host, tiny, dir := newRegistry(t), bridge(t)[1], t.TempDir()
+	for built, arch := range map[string]string{"amd64_v1": "amd64", "arm64_v8.0": "arm64"} { // as goreleaser names them
+		program, err := os.ReadFile(filepath.Join(strings.ReplaceAll(tiny, "{arch}", arch), "websocket-bridge"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"clusterpass", "clusterpass-local", "clusterpass-agent", "websocket-bridge"} {
+			to := filepath.Join(dir, name+"_linux_"+built)
+			if err := errors.Join(os.Mkdir(to, 0o700), os.WriteFile(filepath.Join(to, name), program, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, tag := range []string{"v99.0.0", "v99.1.0-rc.1"} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/push-images"), dir, host, "AWS", tag)
+		var stderr bytes.Buffer
+		cmd.Stdin, cmd.Stderr = strings.NewReader(password+"\n"), &stderr
+		output, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%v\n%s%s", err, output, stderr.Bytes())
+		}
+		var want strings.Builder
+		for _, image := range images.All() {
+			index, digest := pulled(t, host+"/"+image.Name+":"+tag)
+			if manifest, err := index.IndexManifest(); err != nil || len(manifest.Manifests) != 2 {
+				t.Errorf("%+v, %v", manifest, err)
+			}
+			_, _ = fmt.Fprintf(&want, "%s/%s:%s@%s\n", host, image.Name, tag, digest)
+			if tag == "v99.0.0" {
+				_, _ = fmt.Fprintf(&want, "%s/%s:latest@%s\n", host, image.Name, digest)
+			}
+		}
+		if string(output) != want.String() {
+			t.Errorf("it prints\n%swant\n%s", output, want.String())
 		}
 	}
 }

@@ -33,9 +33,10 @@ var release = images.Release{
 }
 
 // compile builds a package for linux with the flags of the Makefile.
-func compile(t *testing.T, dir, pkg, arch, out string) {
+func compile(t *testing.T, dir, pkg, arch, out string, more ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, pkg)
+	args := append([]string{"build", "-trimpath", "-ldflags", "-s -w", "-o", out}, more...)
+	cmd := exec.CommandContext(t.Context(), "go", append(args, pkg)...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	if output, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", pkg, err, output)
@@ -238,7 +239,10 @@ func TestRefusedPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	swapped := strings.ReplaceAll(programs, "{arch}", "arm64")
+	dynamic := t.TempDir() // a position-independent executable names the dynamic linker
+	compile(t, filepath.Dir(programs), ".", "amd64", filepath.Join(dynamic, "websocket-bridge"), "-buildmode=pie")
 	for _, tt := range []struct{ name, arch, programs, want string }{
+		{"needs shared libraries", "amd64", dynamic, "build it with CGO_ENABLED=0"},
 		{"another architecture", "amd64", swapped, "build it for amd64"},
 		{"an unknown architecture", "riscv64", swapped, "build it for riscv64"},
 		{"no program", "amd64", t.TempDir(), "no such file"},
