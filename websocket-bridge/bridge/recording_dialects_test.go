@@ -1,7 +1,9 @@
 package bridge
 
 import (
+	"bufio"
 	"bytes"
+	"crypto/tls"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -16,6 +18,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 	"github.com/clusterpass/clusterpass/shared/recording"
+	"github.com/clusterpass/clusterpass/websocket-bridge/channels"
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
@@ -116,8 +119,10 @@ func TestRecordedDialects(t *testing.T) {
 			checkHeader(t, rb, got)
 		})
 	}
-	native := answerInput(t, "v5.channel.k8s.io", "v4.base64.channel.k8s.io", "base64.channel.k8s.io")
+	native := answerInput(t, channels.Protocols...)
 	all("websocket", "v5.channel.k8s.io", native)
+	all("websocket v4", "v4.channel.k8s.io", native)
+	all("old websocket", "channel.k8s.io", native)
 	all("websocket in base64", "v4.base64.channel.k8s.io", native)
 	all("old websocket in base64", "base64.channel.k8s.io", native)
 	all("text", text.Protocol, native)
@@ -125,6 +130,15 @@ func TestRecordedDialects(t *testing.T) {
 	all("text translated to SPDY", text.Protocol, answerInputBySPDY(t))
 	exit = "" // before v4, success has no Status
 	all("old websocket in base64 translated to SPDY", "base64.channel.k8s.io", answerInputBySPDY(t))
+}
+
+// dialWithInput opens a session in v4.channel.k8s.io, and sends the input "ls" together with the handshake.
+func (rb *recordedBridge) dialWithInput() (*http.Response, *tls.Conn, *bufio.Reader) {
+	rb.t.Helper()
+	const frame = "\x82\x83\x00\x00\x00\x00\x00ls" // masked by zeros: "ls" on channel 0
+	return gatewaytest.SendRaw(rb.t, rb.addr, rb.tls("alice"), request(recordedPath,
+		"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol: v4.channel.k8s.io")+frame)
 }
 
 // TestEarlyInputIsRefused fails if input that a client sends together with its handshake reaches the command. The
@@ -137,16 +151,31 @@ func TestEarlyInputIsRefused(t *testing.T) {
 			typed.Add(int64(n))
 			_, _ = io.WriteString(s["error"], success)
 		}))
-	const frame = "\x82\x83\x00\x00\x00\x00\x00ls" // masked by zeros: "ls" on channel 0
-	resp, _, _ := gatewaytest.SendRaw(t, rb.addr, rb.tls("alice"), request(recordedPath,
-		"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
-		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol: v4.channel.k8s.io")+frame)
+	resp, _, _ := rb.dialWithInput()
 	body, _ := io.ReadAll(resp.Body)
 	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), "wait for the response") {
 		t.Errorf("%s: %s", resp.Status, body)
 	}
 	if r := rb.onlyRecording(); typed.Load() > 0 {
 		t.Errorf("the command got %d bytes; recorded %s", typed.Load(), r)
+	}
+}
+
+// TestEarlyInputIsRecorded fails if input that a client sends together with its handshake reaches a member of the same
+// dialect, but not the recording.
+func TestEarlyInputIsRecorded(t *testing.T) {
+	rb := serveRecorded(t, required, Limits{}, talking(t, printing))
+	resp, conn, r := rb.dialWithInput()
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(resp.Status)
+	}
+	printed := make([]byte, len("\x82\x03\x01ls"))
+	if _, err := io.ReadFull(r, printed); err != nil || string(printed) != "\x82\x03\x01ls" {
+		t.Errorf("the client got %q, %v", printed, err)
+	}
+	_ = conn.Close()
+	if got := rb.onlyRecording(); got.events[recording.Input] != "ls" || got.events[recording.Output] != "ls" {
+		t.Errorf("recorded %s", got)
 	}
 }
 
