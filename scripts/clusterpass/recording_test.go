@@ -3,16 +3,23 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/creack/pty"
+	"golang.org/x/term"
+
 	"github.com/clusterpass/clusterpass/shared/recording"
 	"github.com/clusterpass/clusterpass/shared/recording/keys"
 	"github.com/clusterpass/clusterpass/shared/recording/location"
+	"github.com/clusterpass/clusterpass/shared/recording/replay"
 	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // recorded is a store of an installation with recordings beside it.
@@ -21,6 +28,7 @@ type recorded struct {
 	dir      string // the directory of the recordings
 	store    recording.Store
 	recorder *recording.Recorder
+	now      func() time.Time // clock of the recorder; nil means time.Now
 }
 
 func newRecorded(t *testing.T) *recorded {
@@ -52,7 +60,7 @@ func (r *recorded) restart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.recorder = recording.New(recording.Config{Store: r.store, Signer: signer})
+	r.recorder = recording.New(recording.Config{Store: r.store, Signer: signer, Now: r.now})
 }
 
 // record returns the id of a session with output.
@@ -162,6 +170,66 @@ func TestRecordingPlayAndExport(t *testing.T) {
 	}
 	if out := r.want(t, `"version":2`, "export", id, "-"); out != string(data) {
 		t.Errorf("standard output has %s, want %s", out, data)
+	}
+}
+
+// TestRecordingPlayInATerminal fails if the keys of a terminal do not control the player, or if the terminal stays in
+// another mode.
+func TestRecordingPlayInATerminal(t *testing.T) {
+	r := newRecorded(t)
+	now := time.Now()
+	r.now = func() time.Time { return now }
+	r.restart(t)
+	s, err := r.recorder.Begin(t.Context(), recording.Info{Kind: recording.Exec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		output string
+		pause  time.Duration
+	}{{"one\n", 25 * time.Second}, {"two\n", 5 * time.Minute}, {"three\n", 100 * time.Hour}, {"four\n", 0}} {
+		if err := s.Output(1, []byte(step.output)); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(step.pause)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	user, terminal, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = user.Close(), terminal.Close() }()
+	before, err := term.GetState(int(terminal.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := &waittest.Buffer{}
+	go func() { _, _ = io.Copy(shown, user) }()
+	cmd := root()
+	cmd.SetIn(terminal)
+	cmd.SetOut(terminal)
+	cmd.SetArgs([]string{"--store", r.clusterpass.store, "recording", "play", s.ID()})
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.ExecuteContext(t.Context()) }()
+	for _, step := range []struct{ output, keys string }{
+		{"one\r\n", "\x1b[C\x1b[C\x1b[C"},           // forward by 30 seconds
+		{"two\r\n", strings.Repeat("+", 10) + "  "}, // 1024 times as fast; pause and go on
+		{"three\r\n", "q"},
+	} {
+		waittest.Until(t, "output "+step.output, func() bool { return strings.HasSuffix(shown.String(), step.output) })
+		_, _ = io.WriteString(user, step.keys)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	waittest.Until(t, "reset of the terminal", func() bool { return strings.HasSuffix(shown.String(), replay.Reset) })
+	if after, err := term.GetState(int(terminal.Fd())); err != nil || !reflect.DeepEqual(after, before) {
+		t.Errorf("the terminal has the state %+v, %v; want %+v", after, err, before)
+	}
+	if strings.Contains(shown.String(), "four") {
+		t.Errorf("the player goes on: %q", shown)
 	}
 }
 
