@@ -97,6 +97,44 @@ func TestPoliciesAreValid(t *testing.T) {
 	}
 }
 
+// A new type of resource, whose calls the script does not know, would fail in the middle of a deployment. A type that
+// is gone would leave the deployer with rights that it does not need.
+func TestPoliciesCoverTheTemplate(t *testing.T) {
+	const script = `
+import sys
+sys.path.insert(0, "infra/aws")
+import policies
+
+def attempt(call):
+    try:
+        list(call())
+        print("accepted")
+    except (KeyError, SystemExit) as e:
+        print(e)
+
+all = policies.templates(canary=False)
+calls, references = policies.CALLS, policies.REFERENCES
+attempt(lambda: policies.deployer(all, canary=False))
+attempt(lambda: policies.boundary(all))
+policies.CALLS = {name: rows for name, rows in calls.items() if name != "AWS::KMS::Alias"}
+attempt(lambda: policies.deployer(all, canary=False))
+policies.CALLS = calls | {"AWS::SQS::Queue": []}
+attempt(lambda: policies.deployer(all, canary=False))
+policies.REFERENCES = {name: arn for name, arn in references.items() if name != "${Objects.Arn}"}
+attempt(lambda: policies.boundary(all))
+`
+	out, err := python("-c", script)
+	const want = `accepted
+accepted
+policies.py does not know the calls for AWS::KMS::Alias
+policies.py knows calls for types that the template lacks: AWS::SQS::Queue
+'${Objects.Arn}'
+`
+	if err != nil || string(out) != want {
+		t.Errorf("it prints\n%s%v, want\n%s", out, err, want)
+	}
+}
+
 type grant struct {
 	Effect           string
 	Action, Resource []string
@@ -127,8 +165,8 @@ func allowed(t *testing.T, documents []json.RawMessage) map[string][]string {
 	return resources
 }
 
-// A deployment with policies that lack an action fails, and its rollback may fail, too. A new type of resource needs
-// its actions in testdata/actions.yaml.
+// A deployment with policies that lack an action fails, and its rollback may fail, too. An action that nothing requires
+// is a right too many. A new type of resource needs its actions in testdata/actions.yaml.
 func TestDeployerMayDoWhatAWSRequires(t *testing.T) {
 	text, err := os.ReadFile("testdata/actions.yaml")
 	if err != nil {
@@ -153,14 +191,21 @@ func TestDeployerMayDoWhatAWSRequires(t *testing.T) {
 			t.Errorf("testdata/actions.yaml lacks %s, and the actions that AWS requires for it", name)
 		}
 	}
+	needed := map[string]bool{}
 	for name, r := range required {
 		if strings.HasPrefix(name, "AWS::") && !used[name] {
 			t.Errorf("testdata/actions.yaml has %s, which the template lacks", name)
 		}
 		for service, actions := range r.Actions {
 			for action := range strings.FieldsSeq(actions) {
+				needed[service+":"+action] = true
 				checkAction(t, name, service, action, r.ARNs, deployer[service+":"+action])
 			}
+		}
+	}
+	for action := range deployer {
+		if !needed[action] {
+			t.Errorf("the deployer may %s, and testdata/actions.yaml gives no reason", action)
 		}
 	}
 }
