@@ -136,7 +136,8 @@ func TestReplacement(t *testing.T) {
 	}
 }
 
-// The cost of tasks is attributed by the tags of the stack.
+// The cost of tasks is attributed by the tags of the stack. CloudFormation gives them to all resources of the stack,
+// and ECS must copy them to tasks.
 func TestTagsReachTasks(t *testing.T) {
 	service := load(t)["infra/aws/bridge.yaml"].Resources["Service"].Properties
 	if service["PropagateTags"] != "SERVICE" || service["EnableECSManagedTags"] != true {
