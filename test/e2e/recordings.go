@@ -103,6 +103,16 @@ func readRecording(ctx context.Context, t *testing.T, r *recording.Reader) Recor
 	}
 }
 
+// LaterRecordings returns a function that reports whether a session in a namespace began after this call.
+func LaterRecordings(t *testing.T, namespace string) (isLater func(Recording) bool) {
+	t.Helper()
+	earlier := map[string]bool{}
+	for _, r := range RecordingsOf(t, namespace) {
+		earlier[r.ID] = true
+	}
+	return func(r Recording) bool { return !earlier[r.ID] }
+}
+
 // WaitForRecording returns the complete recording of a session in a namespace for which isWanted returns true.
 func WaitForRecording(t *testing.T, namespace, description string, isWanted func(Recording) bool) Recording {
 	t.Helper()

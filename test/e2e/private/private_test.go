@@ -220,6 +220,11 @@ func checkPrivateStreams(t *testing.T, dialect e2e.Dialect, ns string, d, g e2e.
 		t.Fatal(err)
 	}
 	attach.Line("got line " + label)
+	_ = attach.Cmd.Process.Kill()
+	e2e.WaitForRecording(t, ns, "attach through a tunnel", func(r e2e.Recording) bool {
+		return r.Kind == recording.Attach && r.Cluster == "private" &&
+			strings.Contains(r.Events[recording.Output], "got line "+label)
+	})
 
 	data := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MB
 	source, back := filepath.Join(t.TempDir(), "source"), filepath.Join(t.TempDir(), "back")
@@ -231,10 +236,17 @@ func checkPrivateStreams(t *testing.T, dialect e2e.Dialect, ns string, d, g e2e.
 	if got, err := os.ReadFile(back); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("cp: %d of %d bytes came back, %v", len(got), len(data), err)
 	}
-	_, addr := e2e.PortForward(t, g, bin, ns, e2e.EchoServer(t))
+	isLater := e2e.LaterRecordings(t, ns)
+	forward, addr := e2e.PortForward(t, g, bin, ns, e2e.EchoServer(t))
 	if got, err := e2e.RoundTrip(addr, data); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("port-forward: %d of %d bytes came back, %v", len(got), len(data), err)
 	}
+	_ = forward.Cmd.Process.Kill()
+	e2e.WaitForRecording(t, ns, "port-forward through a tunnel", func(r e2e.Recording) bool {
+		var in, out int
+		_, err := fmt.Sscanf(r.Events[recording.Transferred], "in=%d out=%d", &in, &out)
+		return isLater(r) && r.Kind == recording.PortForward && err == nil && in >= len(data) && out >= len(data)
+	})
 }
 
 // TestListedService: agents must connect to the services that they list, and to no others.
