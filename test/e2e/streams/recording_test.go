@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/recording"
 	"github.com/clusterpass/clusterpass/shared/waittest"
@@ -31,6 +32,7 @@ func TestRecordings(t *testing.T) {
 		for kind, check := range map[string]func(t *testing.T, g e2e.Kubectl, ns, word string){
 			"exec": checkRecordedExec, "transfer": checkRecordedTransfer, "terminal": checkRecordedTerminal,
 			"attach": checkRecordedAttach, "debug": checkRefusedDebug, "port-forward": checkRecordedPortForward,
+			"run": checkRecordedRun,
 		} {
 			t.Run(dialect.Name+"/"+kind, func(t *testing.T) { check(t, g, ns, kind+"-by-"+dialect.Name) })
 		}
@@ -47,6 +49,9 @@ func checkRecordedExec(t *testing.T, g e2e.Kubectl, ns, word string) {
 	if r.Events[recording.Output] != "got typed\n" || r.Events[recording.Stderr] != "bad\n" ||
 		r.Events[recording.Input] != "typed\n" || !strings.Contains(r.Events[recording.Exit], `"message":"7"`) {
 		t.Errorf("recorded %q", r.Events)
+	}
+	if since := time.Since(r.Start); since < 0 || since > time.Hour || r.Command[0] != "sh" {
+		t.Errorf("header %+v", r.Info)
 	}
 	if r.Kind != recording.Exec || r.Cluster != "member1" || r.Pod != "shell" || r.User == "" || r.RequestID == "" ||
 		r.TTY {
@@ -88,6 +93,21 @@ func checkRecordedAttach(t *testing.T, g e2e.Kubectl, ns, word string) {
 	}
 }
 
+// checkRecordedRun fails if the session with a new pod is not recorded. Its command runs, as that of any pod.
+func checkRecordedRun(t *testing.T, g e2e.Kubectl, ns, word string) {
+	t.Helper()
+	r := g.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(word+"\n"), "-n", ns, "run", word, "-i", "--rm",
+		"--grace-period=1", "--quiet", "--restart=Never", "--image=any", "--", "sh", "-c", "read x; echo got $x; sleep 1")
+	if !strings.Contains(r.Stdout, "got "+word) {
+		t.Errorf("run: %v", r)
+	}
+	got := e2e.WaitForRecording(t, ns, "run", func(r e2e.Recording) bool { return r.Pod == word })
+	if got.Kind != recording.Attach || !strings.Contains(got.Events[recording.Output], "got "+word) ||
+		got.Events[recording.Input] != word+"\n" {
+		t.Errorf("recorded %q of %+v", got.Events, got.Info)
+	}
+}
+
 // checkRefusedDebug fails if a policy that requires recordings permits a debug container. Its command could run without
 // a session.
 func checkRefusedDebug(t *testing.T, g e2e.Kubectl, ns, word string) {
@@ -96,6 +116,25 @@ func checkRefusedDebug(t *testing.T, g e2e.Kubectl, ns, word string) {
 		"--image=any", "--", "sh", "-c", "echo debugged "+word)
 	if r.Code == 0 || !strings.Contains(r.Stderr, "a debug container can run a command without one") {
 		t.Errorf("debug: %v", r)
+	}
+}
+
+// TestRecordedPass fails if a recording does not name the pass of its caller, so that it cannot be revoked.
+func TestRecordedPass(t *testing.T) {
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
+	g := e2e.Through(t, "member1")
+	e2e.RecordNamespace(t, ns, "required", false, func() { g.Run(t, "-n", ns, "exec", "shell", "--", "true") })
+	e2e.Grant(t, "member1", "recorded-user")
+	k := e2e.Kubectl{Context: "member1",
+		Kubeconfig: e2e.WriteFile(t, e2e.CreatePass(t, "recorded-pass", "--user", "recorded-user"))}
+	k.MustEventually(t, "-n", ns, "exec", "shell", "--", "echo", "with a pass")
+	r := e2e.WaitForRecording(t, ns, "exec with a pass", recordedCommand("with a pass"))
+	if r.User != "recorded-user" || r.Pass != "recorded-pass" || r.Impersonator != "" {
+		t.Errorf("header %+v", r.Info)
+	}
+	if out, err := e2e.CLI(t, "", "recording", "list", "--user", "recorded-user"); err != nil ||
+		!strings.Contains(out, r.ID) {
+		t.Errorf("list: %s%v", out, err)
 	}
 }
 
@@ -127,10 +166,7 @@ func checkRecordedDebug(t *testing.T, g e2e.Kubectl, ns, word string) {
 
 func checkRecordedPortForward(t *testing.T, g e2e.Kubectl, ns, word string) {
 	t.Helper()
-	known := map[string]bool{}
-	for _, r := range e2e.RecordingsOf(t, ns) {
-		known[r.ID] = true
-	}
+	isLater := e2e.LaterRecordings(t, ns)
 	s, addr := e2e.PortForward(t, g, e2e.Clusters.BuiltKubectl(), ns, e2e.EchoServer(t))
 	secret := []byte("a secret of the application: " + word)
 	if got, err := e2e.RoundTrip(addr, secret); err != nil || string(got) != string(secret) {
@@ -138,7 +174,7 @@ func checkRecordedPortForward(t *testing.T, g e2e.Kubectl, ns, word string) {
 	}
 	_ = s.Cmd.Process.Kill()
 	r := e2e.WaitForRecording(t, ns, "port-forward", func(r e2e.Recording) bool {
-		return !known[r.ID] && r.Kind == recording.PortForward
+		return isLater(r) && r.Kind == recording.PortForward
 	})
 	var in, out int
 	if _, err := fmt.Sscanf(r.Events[recording.Transferred], "in=%d out=%d", &in, &out); err != nil || in < len(secret) ||
