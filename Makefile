@@ -35,8 +35,10 @@ CHROMIUM  ?= $(shell command -v chromium || command -v google-chrome)
 # Packages that users run, also on macOS. Their tests need Go, a C compiler and Python, but no cluster.
 PORTABLE := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-bridge/...
 
-# The other packages whose tests need no cluster.
-LOCAL    := ./test/leak ./test/clients/terminal ./test/conformance ./test/cluster/build ./test/cluster/pki ./test/kubelet/crilog ./test/kubelet/expansion ./test/kubelet/shim
+# The other packages whose tests start no cluster. test/rules finds those that are missing here.
+LOCAL    := ./test/leak ./test/clients/terminal ./test/conformance ./test/upgrade ./test/bench/coldstart ./test/demo/picture \
+  ./test/cluster/build ./test/cluster/ownership ./test/cluster/pki ./test/cluster/published \
+  ./test/kubelet/crilog ./test/kubelet/expansion ./test/kubelet/shim
 # Packages that the slow suites run, and make test does not.
 SLOW := /test/(browser|browser/console|clients|kubernetes)$$
 # Packages whose tests depend only on their code and on files that they open. Go runs them again when these change.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -211,6 +212,33 @@ func TestOnlyLocalProgramRunsPlugins(t *testing.T) {
 			if p.ImportPath == runner {
 				t.Errorf("%s links %s", program, runner)
 			}
+		}
+	}
+}
+
+// TestCheckRunsEveryTestWithoutCluster: make check would miss faults that it can find within seconds.
+func TestCheckRunsEveryTestWithoutCluster(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(strings.ReplaceAll(string(makefile), "\\\n", " "), "\nLOCAL ")
+	line, _, _ := strings.Cut(rest, "\n")
+	local := strings.Fields(line)
+	const format = `{{.ImportPath}} {{join .Deps " "}}`
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-test", "-f", format, "./test/...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		deps := strings.Fields(line)
+		tested, isTest := strings.CutSuffix(strings.TrimPrefix(deps[0], module), ".test")
+		// make check runs test/rules by itself, without the cache.
+		if isTest && tested != "test/rules" && !slices.Contains(deps, module+"test/cluster") &&
+			!slices.Contains(local, "./"+tested) {
+			t.Errorf("%s starts no cluster: add it to LOCAL in the Makefile", tested)
 		}
 	}
 }

@@ -33,6 +33,9 @@ func TestBinarySizes(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			file := path
 			if strings.HasPrefix(path, "./") {
+				if testing.Short() {
+					t.Skip("slow: make test runs it")
+				}
 				file = build(t, path)
 			}
 			info, err := os.Stat(file)
