@@ -58,6 +58,23 @@ func TestEveryModuleGetsUpdates(t *testing.T) {
 	}
 }
 
+// TestOwnedPathsExist: a folder that is renamed loses its reviewers unnoticed.
+func TestOwnedPathsExist(t *testing.T) {
+	data, err := os.ReadFile("../../.github/CODEOWNERS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		owned, _, _ := strings.Cut(line, " ")
+		if !strings.HasPrefix(owned, "/") {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join("../..", owned)); err != nil {
+			t.Errorf(".github/CODEOWNERS names %s, which does not exist", owned)
+		}
+	}
+}
+
 // TestActionsArePinned: the owner of an action can move a tag to other code, which would get the release's credentials.
 func TestActionsArePinned(t *testing.T) {
 	files, err := filepath.Glob("../../.github/workflows/*.yml")
