@@ -3,7 +3,7 @@
 //
 // Invariants:
 //   - A test creates its objects in namespaces of NewNamespace, and deletes cluster-scoped objects.
-//   - A test waits for conditions, never for a time.
+//   - A test waits for conditions. [Idle] and [WaitForRegistries] wait for a time, where no condition can be observed.
 //   - Tests that run in parallel change neither registries nor API servers that other tests use.
 //   - Everything printed is searched for secrets when the tests end.
 package e2e

@@ -37,5 +37,5 @@ func Within(t *testing.T, ok func() bool) bool {
 	}) == nil
 }
 
-// Idle waits for d. It is for tests of streams that must survive silence, which no other condition can replace.
+// Idle waits for d. It is for tests of streams that must survive silence, and for effects that cannot be observed.
 func Idle(d time.Duration) { <-time.After(d) }
