@@ -259,8 +259,12 @@ release-snapshot: licenses console release-tools ## Build all files of a release
 test-release: needs-test-release licenses console release-tools ## Slow suite: build and check the files of a release for linux/amd64 alone
 	@$(STEP) "build and check the files of a release for one system" $(NEEDS_GO) go test -C infra/release -count=1 -timeout 30m ./snapshot
 
-release: licenses console release-tools # for the release workflow: publish the files of a tag
-	@$(STEP) "build and publish the files of a release" "a tag, and the credentials of the release workflow" $(GORELEASER)
+# The console is built by packages of npm. They must not run beside the credentials of a release.
+release: licenses release-tools # for the release workflow: publish the files of TAG, with a console that is built
+	@scripts/releasable "$(TAG)"
+	@[ -f $(CONSOLE) ] || { echo "make release: no console; run make console before, without credentials" >&2; exit 1; }
+	@GORELEASER_CURRENT_TAG=$(TAG) NEWEST=$$(scripts/newest $(TAG)) \
+	  $(STEP) "build and publish the files of a release" "a tag, and the credentials of the release workflow" $(GORELEASER)
 
 push-images: # for the release workflow: push the images of dist/release, with a password on standard input
 	@$(STEP) "push the images" "what make release has built, and a registry" \
