@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -80,25 +79,50 @@ func TestFleetStreams(t *testing.T) {
 
 // TestFleetRecordings: a policy must cover sessions in the fleet, whose cluster is known only from the pod.
 func TestFleetRecordings(t *testing.T) {
-	ns := e2e.StreamPods(t, e2e.Members, "shell")
+	ns := e2e.StreamPods(t, e2e.Members, "shell", "reader")
 	k := fleet(t, "{apiVersion: v1, kind: Pod}")
-	waittest.Until(t, "fleet has the pod", func() bool {
-		return k.Run(t, "get", "pod", "shell@member2", "-n", ns).Code == 0
-	})
-	exec := func() { k.Run(t, "exec", "shell@member2", "-n", ns, "--", "echo", "in the fleet") }
-	e2e.RecordNamespace(t, ns, "required", false, exec)
+	for _, pod := range []string{"shell@member2", "reader@member2"} {
+		waittest.Until(t, "fleet has the pod", func() bool { return k.Run(t, "get", "pod", pod, "-n", ns).Code == 0 })
+	}
+	e2e.RecordNamespace(t, ns, "required", false, func() { k.Run(t, "exec", "shell@member2", "-n", ns, "--", "true") })
+	port, bin := e2e.EchoServer(t), e2e.Clusters.BuiltKubectl()
 	for _, dialect := range e2e.Dialects {
 		k.Env = dialect.Env
-		exec()
-	}
-	waittest.Until(t, "all sessions are recorded", func() bool {
-		all := e2e.RecordingsOf(t, ns)
-		return len(all) >= 3 && !slices.ContainsFunc(all, func(r e2e.Recording) bool { return r.HasNoEnd })
-	})
-	for _, r := range e2e.RecordingsOf(t, ns) {
-		if r.Cluster != "member2" || r.Pod != "shell" || r.Events[recording.Output] != "in the fleet\n" {
-			t.Errorf("recorded %q of %+v", r.Events, r.Info)
+		isLater := e2e.LaterRecordings(t, ns)
+		want := func(kind, pod string, hasContent func(events map[recording.Type]string) bool) {
+			t.Helper()
+			r := e2e.WaitForRecording(t, ns, kind, func(r e2e.Recording) bool { return isLater(r) && r.Kind == kind })
+			if r.Cluster != "member2" || r.Pod != pod || r.User == "" || !hasContent(r.Events) {
+				t.Errorf("%s recorded %q of %+v", dialect.Name, r.Events, r.Info)
+			}
 		}
+		k.Must(t, "exec", "shell@member2", "-n", ns, "--", "echo", "by", dialect.Name)
+		want(recording.Exec, "shell", func(e map[recording.Type]string) bool {
+			return e[recording.Output] == "by "+dialect.Name+"\n"
+		})
+		attach := k.Start(t, bin, "-n", ns, "attach", "-i", "reader@member2")
+		_, _ = io.WriteString(attach.Stdin, dialect.Name+"\n")
+		attach.Line("got " + dialect.Name)
+		_ = attach.Cmd.Process.Kill()
+		want(recording.Attach, "reader", func(e map[recording.Type]string) bool {
+			return strings.Contains(e[recording.Output], "got "+dialect.Name+"\n")
+		})
+		forward := k.Start(t, bin, "-n", ns, "port-forward", "pod/shell@member2", fmt.Sprintf(":%d", port))
+		line := forward.Line("Forwarding from 127.0.0.1:")
+		addr, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
+		if got, err := e2e.RoundTrip(addr, []byte(dialect.Name)); err != nil || string(got) != dialect.Name {
+			t.Errorf("port-forward has %q, %v", got, err)
+		}
+		_ = forward.Cmd.Process.Kill()
+		want(recording.PortForward, "shell", func(e map[recording.Type]string) bool {
+			var in, out int
+			_, err := fmt.Sscanf(e[recording.Transferred], "in=%d out=%d", &in, &out)
+			return err == nil && in >= len(dialect.Name) && out >= len(dialect.Name)
+		})
+	}
+	r := k.RunWith(t, bin, strings.NewReader(""), "debug", "shell@member2", "-n", ns, "--image=any", "--", "true")
+	if r.Code == 0 || !strings.Contains(r.Stderr, "a debug container can run a command without one") {
+		t.Errorf("debug: %v", r)
 	}
 }
 
