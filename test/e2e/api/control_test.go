@@ -167,20 +167,37 @@ func TestRecordingPolicies(t *testing.T) {
 	t.Run("AWS", func(t *testing.T) {
 		moto, _, _ := e2e.StartAWS(t)
 		store := stores.Address{Kind: "aws", Where: "policies"}
-		if out, err := e2e.CLI(t, "", "init", "--store", store.String()); err != nil {
-			t.Fatalf("clusterpass init: %v\n%s", err, out)
-		}
-		h := e2e.StartGateway(t, t.TempDir(), server.Inline, func(cfg *server.Config) { cfg.Store = store })
-		t.Cleanup(func() {
-			h.Stop()
-			if err := <-h.Stopped; err != nil {
-				t.Error(err)
-			}
-		})
+		k := startGatewayAt(t, store)
 		e2e.NoteSecretsManager(t, moto.URL)
-		k := e2e.Kubectl{Kubeconfig: h.Kubeconfig, Context: "clusterpass"}
 		checkRecordingPolicies(t, k, "--store", store.String())
 	})
+	t.Run("Kubernetes", func(t *testing.T) {
+		d := e2e.Direct("member2")
+		store := stores.Address{
+			Kind: stores.Kubernetes, Where: "policies", Kubeconfig: e2e.Clusters.KubeconfigFile(), Context: d.Context,
+		}
+		t.Cleanup(func() { // after the end of the gateway
+			d.Must(t, "delete", "crd", "records.store.clusterpass.io", "--ignore-not-found")
+			d.Must(t, "delete", "namespace", "policies", "--ignore-not-found", "--wait=false")
+		})
+		checkRecordingPolicies(t, startGatewayAt(t, store), "--store", store.String())
+	})
+}
+
+// startGatewayAt initializes stores, and returns kubectl at a gateway with them. The gateway ends with the test.
+func startGatewayAt(t *testing.T, store stores.Address) e2e.Kubectl {
+	t.Helper()
+	if out, err := e2e.CLI(t, "", "init", "--store", store.String()); err != nil {
+		t.Fatalf("clusterpass init: %v\n%s", err, out)
+	}
+	h := e2e.StartGateway(t, t.TempDir(), server.Inline, func(cfg *server.Config) { cfg.Store = store })
+	t.Cleanup(func() {
+		h.Stop()
+		if err := <-h.Stopped; err != nil {
+			t.Error(err)
+		}
+	})
+	return e2e.Kubectl{Kubeconfig: h.Kubeconfig, Context: "clusterpass"}
 }
 
 // checkRecordingPolicies uses kubectl, and clusterpass with the flags.
