@@ -44,7 +44,9 @@ type program struct {
 func newProgram(t *testing.T, version, script string) *program {
 	t.Helper()
 	p := &program{t: t, dir: t.TempDir(), version: "client.authentication.k8s.io/" + version}
+	syscall.ForkLock.RLock() // the system refuses to execute a file that a child of a parallel test can still write
 	p.write("plugin", "#!/bin/sh\ncd '"+p.dir+"' || exit 9\necho run >> runs\n"+script+"\n")
+	syscall.ForkLock.RUnlock()
 	if err := os.Chmod(filepath.Join(p.dir, "plugin"), 0o700); err != nil {
 		t.Fatal(err)
 	}
