@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
@@ -98,16 +99,12 @@ func TestPeersThatHang(t *testing.T) {
 func TestPeerThatRefusesConnections(t *testing.T) {
 	w := newWorld(t)
 	w.enrol("prod", time.Hour)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = ln.Close()
-	r := w.replica(func(c *agentserver.Config) { c.Peers = agentserver.Peers{ln.Addr().String()} })
-	_, err = r.Dial(t.Context(), "prod", "", nil, nil)
+	peer := strings.TrimPrefix(clustertest.RefusingURL(t), "https://")
+	r := w.replica(func(c *agentserver.Config) { c.Peers = agentserver.Peers{peer} })
+	_, err := r.Dial(t.Context(), "prod", "", nil, nil)
 	var e *status.Error
 	if !errors.As(err, &e) || e.Reason != status.Unreachable || e.Cluster != "prod" ||
-		!strings.Contains(e.Message, "tunnel port at "+ln.Addr().String()+" cannot be reached") {
+		!strings.Contains(e.Message, "tunnel port at "+peer+" cannot be reached") {
 		t.Error(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/waittest"
@@ -150,12 +151,8 @@ func TestReadinessReallyChecks(t *testing.T) {
 	if code, text := get(good...); code != 200 || !strings.Contains(text, "[+]secrets ok\n[+]listener ok\n") {
 		t.Errorf("%d %s", code, text)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = ln.Close()
-	if code, text := get(listenerCheck(ln.Addr())); code != 503 || !strings.Contains(text, "[-]listener failed") {
+	refusing := addr(strings.TrimPrefix(clustertest.RefusingURL(t), "https://"))
+	if code, text := get(listenerCheck(refusing)); code != 503 || !strings.Contains(text, "[-]listener failed") {
 		t.Errorf("%d %s", code, text)
 	}
 	for name, check := range map[string]Check{
@@ -167,7 +164,7 @@ func TestReadinessReallyChecks(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	hs.bridge.Admin(listenerCheck(ln.Addr())).ServeHTTP(w, httptest.NewRequest("GET", "/livez", nil))
+	hs.bridge.Admin(listenerCheck(refusing)).ServeHTTP(w, httptest.NewRequest("GET", "/livez", nil))
 	if w.Code != 200 {
 		t.Errorf("a bridge that is not ready lives: %d", w.Code)
 	}
