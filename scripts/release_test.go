@@ -100,3 +100,25 @@ func TestReleaseIsDescribed(t *testing.T) {
 		})
 	}
 }
+
+// TestFunctionsHaveTheVersion fails if functions of AWS do not report the version of their release. sam build copies
+// the checkout without its repository.
+func TestFunctionsHaveTheVersion(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "make", "--dry-run", "build-ProxyFunction", "BUILD_VERSION=v1.2.3",
+		"BUILD_REVISION=0123abc", "BUILD_DATE=2026-11-28T00:00:00Z", "ARTIFACTS_DIR=x")
+	cmd.Dir = ".."
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	release, err := os.ReadFile("../infra/release/goreleaser.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{"tag": "v1.2.3", "revision": "0123abc", "date": "2026-11-28T00:00:00Z"} {
+		flag := "-X github.com/clusterpass/clusterpass/shared/version." + name + "="
+		if !strings.Contains(string(out), flag+value) || !strings.Contains(string(release), flag) {
+			t.Errorf("the flags of functions or programs lack %s%s:\n%s", flag, value, out)
+		}
+	}
+}
