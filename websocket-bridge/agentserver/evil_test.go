@@ -20,6 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/version"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
@@ -53,7 +54,13 @@ func (w *world) serve(ws *websocket.Conn, answer http.HandlerFunc) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: answer}
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
+		func(rw http.ResponseWriter, r *http.Request) {
+			if r.UserAgent() != version.UserAgent() {
+				w.t.Errorf("%s %s of the bridge has the User-Agent %q", r.Method, r.URL, r.UserAgent())
+			}
+			answer(rw, r)
+		})}
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = srv.Serve(session) }()
 	w.t.Cleanup(func() { _, _ = srv.Close(), session.Close(); <-ended })

@@ -21,6 +21,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/leaktest"
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/version"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
@@ -71,6 +72,9 @@ func TestPauses(t *testing.T) {
 func connectTo(t *testing.T, header http.Header, serve func(*mux.Session)) (*links.Keeper, *waittest.Buffer) {
 	t.Helper()
 	bridge := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.UserAgent() != version.UserAgent() {
+			t.Errorf("the agent dials with the User-Agent %q", r.UserAgent())
+		}
 		ws, err := mux.NewUpgrader().Upgrade(w, r, header)
 		if err != nil {
 			t.Error(err)
