@@ -372,6 +372,10 @@ func (r release) checkFormula(t *testing.T) {
 	if len(sums) > 0 {
 		t.Errorf("the formula has other files: %q", sums)
 	}
+	// scripts/newest decides about the formula and the krew manifest.
+	if n := bytes.Count(r.read(t, "artifacts.json"), []byte(`"skip_upload":"true"`)); n != 2 {
+		t.Errorf("a version that is not the newest replaces %d of 2 indexes", 2-n)
+	}
 }
 
 func (r release) checkKrew(t *testing.T) {
