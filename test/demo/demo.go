@@ -15,6 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/infra/local/server"
 	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/test/cluster"
+	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
 )
 
 // patience bounds each command and each wait, also on a slow machine.
@@ -143,6 +144,7 @@ func (d *demo) gateway(ctx context.Context, progress io.Writer, register string,
 	cfg := &server.Config{
 		Listen: "127.0.0.1:0", Data: d.store(), Functions: server.Inline, Kubeconfig: d.kubeconfig(), Register: register,
 		DrainTimeout: 2 * time.Second, Shared: assembly.Shared{LogLevel: slog.LevelError},
+		Limits: bridge.Limits{ProbeInterval: 5 * time.Second},
 	}
 	return server.Run(ctx, cfg, server.Output{Progress: progress}, serves)
 }

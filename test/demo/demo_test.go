@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -10,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/clusterpass/clusterpass/shared/leaktest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/demo/picture"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
@@ -45,14 +49,38 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// checkHealth waits until the gateway of a demo that stays up has found both clusters ready. A user sees that by
+// kubectl get clusters, and in the console.
+func checkHealth(t *testing.T, clusterpass, output string) {
+	t.Helper()
+	store := regexp.MustCompile(`CLUSTERPASS_STORE=\S+`).FindString(output)
+	waittest.Until(t, "both clusters are ready", func() bool {
+		cmd := exec.CommandContext(t.Context(), clusterpass, "cluster", "list", "--output", "json")
+		cmd.Env = append(os.Environ(), store)
+		list, err := cmd.Output()
+		return err == nil && bytes.Count(list, []byte(`"reason": "ClusterReady"`)) == 2
+	})
+}
+
 // TestDemo: the demo is the first that a new user runs.
 func TestDemo(t *testing.T) {
-	var out bytes.Buffer
+	var out waittest.Buffer
 	e2e.Program(t, "test/cluster/cmd/clusters", "clusters")
 	e2e.Program(t, "test/kubelet/cmd/process-kubelet", "process-kubelet")
 	clusterpass := e2e.Program(t, "scripts/clusterpass", "clusterpass")
-	o := options{out: &out, clusterpass: clusterpass, tools: filepath.Dir(clusterpass)}
-	if err := run(t.Context(), o); err != nil {
+	o := options{out: &out, clusterpass: clusterpass, tools: filepath.Dir(clusterpass), stay: true}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, o) }()
+	t.Cleanup(stop)
+	waittest.Until(t, "the demo stays up", func() bool {
+		return len(ended) > 0 || strings.Contains(out.String(), "Next, with clusters of your own")
+	})
+	if len(ended) == 0 {
+		checkHealth(t, clusterpass, out.String())
+	}
+	stop()
+	if err := <-ended; err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	text := out.String()
