@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -416,6 +418,43 @@ func TestAuditEventsOutliveTheStack(t *testing.T) {
 	}
 	if both := a.auditGroups(); len(both) != 2*len(programs) {
 		t.Errorf("with the next stack there are %v", both)
+	}
+}
+
+// TestSamePrefixAgain fails if what a deleted stack leaves behind prevents another deployment with its Prefix, beyond
+// the table. In moto, target groups and delivery streams outlive a stack, so this stack has none.
+func TestSamePrefixAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
+	a := newAccount(t)
+	parameters := []string{"FrontDoor=api", "BridgeUrl=https://bridge.example.com", "ClientCA=" + clientCA(t)}
+	first := a.deploy(parameters...)
+	groups := len(a.auditGroups())
+	a.query("cloudformation", "2010-05-15", "", "Action", "DeleteStack", "StackName", "test")
+	a.deleteTable()
+	if again := a.deploy(parameters...); again["Store"] != first["Store"] {
+		t.Errorf("the stacks have the stores %s and %s", first["Store"], again["Store"])
+	}
+	if all := a.auditGroups(); groups == 0 || len(all) != 2*groups {
+		t.Errorf("with the next stack there are %v", all)
+	}
+}
+
+// deleteTable deletes the table of a deleted stack by the commands of docs/guide/aws.md.
+func (a account) deleteTable() {
+	a.t.Helper()
+	usePython(a.t)
+	row := regexp.MustCompile("\n\\| table \\|.*").FindString(page(a.t, "docs/guide/aws.md", "## Remove"))
+	commands := regexp.MustCompile("`(aws [^`]+)`").FindAllStringSubmatch(row, -1)
+	if len(commands) != 2 {
+		a.t.Fatalf("docs/guide/aws.md deletes the table by %q", row)
+	}
+	for _, command := range commands {
+		args := strings.Fields(command[1])
+		if out, err := exec.CommandContext(a.t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
+			a.t.Fatalf("%s: %v\n%s", command[1], err, out)
+		}
 	}
 }
 
