@@ -57,7 +57,7 @@ NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo picture up build-demo build-up install check lint vet rules vulncheck licenses test test-e2e test-all test-clients test-browser measure-console test-kubernetes test-conformance test-scale moto soak diagram fuzz bench \
-  needs-test-clients needs-test-browser needs-console console needs-test-kubernetes needs-test-conformance needs-soak needs-fuzz needs-test-release \
+  needs-test-clients needs-test-browser needs-console console needs-test-kubernetes needs-test-conformance needs-test-scale needs-soak needs-fuzz needs-test-release \
   build build-arch build-local clusters image images release release-tools release-snapshot test-release push-images deploy localstack aws-rules deploy-check clean
 
 help: ## List the targets
@@ -140,7 +140,7 @@ needs-test-browser:
 needs-test-release: needs-console
 	@command -v dpkg-deb >/dev/null || { echo "make test-release: no dpkg-deb; install dpkg" >&2; exit 1; }
 
-needs-test-conformance needs-test-kubernetes needs-soak needs-fuzz:
+needs-test-conformance needs-test-kubernetes needs-test-scale needs-soak needs-fuzz:
 	@:
 
 test-clients: needs-test-clients build-local moto clusters ## Slow suite: kubectl, helm, k9s, stern and other clients (the first run builds them: 6 minutes)

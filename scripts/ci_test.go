@@ -64,8 +64,9 @@ func TestCISuiteIsOneThatTheMachineCanRun(t *testing.T) {
 		"fourth":               {all, "000003", "soak", nil},
 		"fifth":                {all, "000004", "fuzz", nil},
 		"sixth":                {debian, "000005", "test-release", nil},
-		"last":                 {all, "000006", "test-kubernetes", nil},
-		"first again":          {debian, "000007", "test-clients", nil},
+		"seventh":              {all, "000006", "test-kubernetes", nil},
+		"last":                 {all, "000007", "test-scale", nil},
+		"first again":          {debian, "000008", "test-clients", nil},
 		"no dpkg":              {all, "000005", "test-kubernetes", []string{noDpkg}},
 		"no Chromium":          {noBrowser, "000001", "test-conformance", []string{noChromium}},
 		"other Chrome":         {chrome, "000001", "test-browser", nil},
@@ -92,8 +93,8 @@ func TestCISuiteIsOneThatTheMachineCanRun(t *testing.T) {
 					absent = append(absent, line)
 				}
 			}
-			if !slices.Equal(absent, tt.absent) || len(lines) != 7 {
-				t.Errorf("the suites that do not run: %q, want 6 with the reasons %q", lines[1:], tt.absent)
+			if !slices.Equal(absent, tt.absent) || len(lines) != 8 {
+				t.Errorf("the suites that do not run: %q, want 7 with the reasons %q", lines[1:], tt.absent)
 			}
 		})
 	}
