@@ -17,7 +17,7 @@ import (
 type recordedMember struct {
 	*recording
 	churn   float64      // events a second in each watch
-	version atomic.Int64 // of the last event; 0 before
+	version atomic.Int64 // last event; 0 before
 }
 
 // recording has the documents of a cluster with pods.
