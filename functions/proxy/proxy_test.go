@@ -90,8 +90,8 @@ func TestMarginForAuditEvents(t *testing.T) {
 }
 
 // albEvent is the event of a request that has no credential.
-const albEvent = `{"requestContext": {"elb": {"targetGroupArn": ""}}, "httpMethod": "GET", "path": "/clusters/m/version",
-	"multiValueHeaders": {"host": ["gateway"]}}`
+const albEvent = `{"requestContext": {"elb": {"targetGroupArn": ""}}, "httpMethod": "GET",
+	"path": "/clusters/m/version", "multiValueHeaders": {"host": ["gateway"]}}`
 
 // hangingSink accepts no event.
 type hangingSink struct{}

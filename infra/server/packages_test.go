@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestPackageScripts fails if an upgrade stops the service, or if a removal leaves it running. It also fails if a package
-// cannot be installed where systemd does not run. dpkg and rpm pass the arguments.
+// TestPackageScripts fails if an upgrade stops the service, or if a removal leaves it running. It also fails if a
+// package cannot be installed where systemd does not run. dpkg and rpm pass the arguments.
 func TestPackageScripts(t *testing.T) {
 	create := "useradd --system --user-group --home-dir /var/lib/clusterpass --shell /usr/sbin/nologin clusterpass"
 	const reload, restart = "systemctl daemon-reload", "systemctl try-restart clusterpass.service"

@@ -63,7 +63,8 @@ func awsEnvironment(t *testing.T, eksURL string, patches ...string) {
 	t.Cleanup(moto.Close)
 	for k, v := range map[string]string{
 		"AWS_ENDPOINT_URL": moto.URL, "AWS_ENDPOINT_URL_EKS": cmp.Or(eksURL, moto.URL), "AWS_REGION": "eu-central-1",
-		"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+		"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_CONFIG_FILE": "/dev/null",
+		"AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
 	} {
 		t.Setenv(k, v)
 	}

@@ -41,7 +41,7 @@ func newBucket(t *testing.T) location.Location {
 // TestRecordingsInABucket fails if an auditor cannot list, verify and play what a gateway recorded in S3.
 func TestRecordingsInABucket(t *testing.T) {
 	place, dir := newBucket(t), t.TempDir()
-	h := e2e.StartGateway(t, dir, server.Inline, func(cfg *server.Config) { cfg.Recordings.Location = place })
+	h := e2e.StartGateway(t, dir, server.Inline, func(cfg *server.Config) { cfg.Location = place })
 	t.Cleanup(func() {
 		h.Stop()
 		if err := <-h.Stopped; err != nil {
