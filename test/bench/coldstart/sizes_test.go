@@ -53,7 +53,8 @@ func TestBinarySizes(t *testing.T) {
 var initBytes = map[string]int{"control": 5_960_000, "fleet": 804_000, "proxy": 697_000, "rotate": 693_000}
 
 // TestInitMemory fails if the initialization of a function allocates over 10 % more or less than before. Each cold
-// start waits for it. Compiled regular expressions are a frequent reason. If the new value is intended, change the table.
+// start waits for it. Compiled regular expressions are a frequent reason. If the new value is intended, change
+// the table.
 func TestInitMemory(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the table has the values for amd64")
