@@ -1,5 +1,5 @@
 // Command style prints the places that break a rule of style, and fails if there are any. It checks the language of
-// comments and docs (package prose), and time.Sleep in tests outside of testing/synctest.
+// comments and docs (package prose), the width of docs, and time.Sleep in tests outside of testing/synctest.
 package main
 
 import (

@@ -55,7 +55,7 @@ func readTree(root string) (*tree, error) {
 		if isGo {
 			return t.addGo(filepath.ToSlash(relative), source)
 		}
-		t.addProse(filepath.ToSlash(relative), prose.Markdown(source))
+		t.addMarkdown(filepath.ToSlash(relative), source)
 		return nil
 	})
 	return t, err
@@ -78,6 +78,14 @@ func (t *tree) addGo(name string, source []byte) error {
 	}
 	t.addProse(name, prose.Comments(fset, file))
 	return nil
+}
+
+func (t *tree) addMarkdown(name string, source []byte) {
+	for _, line := range longLines(source) {
+		const text = "prose in Markdown has at most 100 columns"
+		t.findings = append(t.findings, finding{name, line, "long-line", text})
+	}
+	t.addProse(name, prose.Markdown(source))
 }
 
 func (t *tree) addProse(file string, blocks []prose.Block) {
