@@ -6,22 +6,19 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"unicode"
 	"unicode/utf8"
 )
 
 const maxKey = 512
 
-var resourceRE = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
-})
+var resourceRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
 // ValidKey returns ErrInvalid unless key has the form resource/name. A name has no control characters and no empty, "."
 // or ".." segments. Names of RBAC roles may contain nearly any other character.
 func ValidKey(key string) error {
 	resource, name, _ := strings.Cut(key, "/")
-	if len(key) > maxKey || !resourceRE().MatchString(resource) || !printable(name) {
+	if len(key) > maxKey || !resourceRE.MatchString(resource) || !printable(name) {
 		return fmt.Errorf("%w: key %.128q: want resource/name, such as clusters/member1, in at most %d bytes", ErrInvalid,
 			key, maxKey)
 	}
@@ -36,7 +33,7 @@ func ValidKey(key string) error {
 // SplitPrefix splits the prefix of a list into the resource and the start of the name, or returns ErrInvalid.
 func SplitPrefix(prefix string) (resource, name string, err error) {
 	resource, name, ok := strings.Cut(prefix, "/")
-	if !ok || len(prefix) > maxKey || !resourceRE().MatchString(resource) || !printable(name) {
+	if !ok || len(prefix) > maxKey || !resourceRE.MatchString(resource) || !printable(name) {
 		return "", "",
 			fmt.Errorf("%w: prefix %.128q: want a resource and a slash at least, such as clusters/", ErrInvalid, prefix)
 	}
