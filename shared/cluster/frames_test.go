@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"io"
 	"net"
 	"net/http"
@@ -23,16 +22,7 @@ func TestFrameSizes(t *testing.T) {
 	}
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
-	m := newGuardedMember(t, srv.URL)
-	roots := x509.NewCertPool()
-	roots.AddCert(srv.Certificate())
-	for _, p := range m.pools {
-		transport, ok := p.(*http.Transport)
-		if !ok {
-			t.Fatalf("the pool is a %T", p)
-		}
-		transport.TLSClientConfig.RootCAs = roots
-	}
+	m := newTrustingMember(t, srv)
 	for _, tt := range []struct {
 		name      string
 		transport http.RoundTripper

@@ -105,11 +105,15 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	if isSilent(c) {
 		breaker.Suspect()
 	}
+	connectors := [3]*connector{newConnector(t), newConnector(streams), newConnector(merged)}
 	pools := [4]pool{t, streams, merged, up}
 	if plugin := kc.Credential.Plugin; plugin != nil {
 		for i, t := range []*http.Transport{t, streams, merged, up} {
 			pools[i] = newPluginPool(plugin, t)
 		}
+	}
+	for i, c := range connectors {
+		c.next = pools[i]
 	}
 	failure := &atomic.Pointer[status.Error]{}
 	var stores *storeGuard
@@ -124,8 +128,8 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 		}
 	}
 	return &Member{
-		Cluster: c, Server: kc.Server, Credential: kc.Credential, REST: guard(pools[0]), Streams: guard(pools[1]),
-		Merged: guard(pools[2]), Upgrade: guard(pools[3]),
+		Cluster: c, Server: kc.Server, Credential: kc.Credential, REST: guard(connectors[0]),
+		Streams: guard(connectors[1]), Merged: guard(connectors[2]), Upgrade: guard(pools[3]),
 		tokens: tokens, breaker: breaker, dialer: d, pools: pools,
 	}
 }

@@ -9,27 +9,46 @@ import (
 	"testing"
 )
 
-// TestCallByMerged fails if probes of hundreds of members opened connections beside those of lists.
-func TestCallByMerged(t *testing.T) {
-	var opened atomic.Int32
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+// countingServer is a member that counts the connections that were opened.
+type countingServer struct {
+	*httptest.Server
+	opened atomic.Int32
+}
+
+func newCountingServer(t *testing.T) *countingServer {
+	t.Helper()
+	respond := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{}`))
-	}))
-	srv.EnableHTTP2 = true
-	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-		if s == http.StateNew {
-			opened.Add(1)
+	}
+	s := &countingServer{Server: httptest.NewUnstartedServer(http.HandlerFunc(respond))}
+	s.EnableHTTP2 = true
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			s.opened.Add(1)
 		}
 	}
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// newTrustingMember returns a member that trusts the server's certificate.
+func newTrustingMember(t *testing.T, srv *httptest.Server) *Member {
+	t.Helper()
 	m := newGuardedMember(t, srv.URL)
 	roots := x509.NewCertPool()
 	roots.AddCert(srv.Certificate())
 	for _, p := range m.pools {
 		p.(*http.Transport).TLSClientConfig.RootCAs = roots
 	}
+	return m
+}
+
+// TestCallByMerged fails if probes of hundreds of members opened connections beside those of lists.
+func TestCallByMerged(t *testing.T) {
+	srv := newCountingServer(t)
+	m := newTrustingMember(t, srv.Server)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +66,7 @@ func TestCallByMerged(t *testing.T) {
 		if err := m.Call(ctx, http.MethodGet, "/version", nil, &struct{}{}); err != nil {
 			t.Fatal(err)
 		}
-		if got := opened.Load(); got != want {
+		if got := srv.opened.Load(); got != want {
 			t.Errorf("%d connections, want %d", got, want)
 		}
 	}
