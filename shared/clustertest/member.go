@@ -26,6 +26,7 @@ type Request struct {
 type Member struct {
 	*httptest.Server
 
+	opened   atomic.Int64
 	closed   atomic.Int64
 	mu       sync.Mutex
 	requests []Request
@@ -59,7 +60,10 @@ func (m *Member) start(tb testing.TB, h http.HandlerFunc) {
 	m.EnableHTTP2 = true
 	m.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	m.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-		if s == http.StateClosed {
+		switch s {
+		case http.StateNew:
+			m.opened.Add(1)
+		case http.StateClosed:
 			m.closed.Add(1)
 		}
 	}
@@ -82,6 +86,9 @@ func (m *Member) TakeRequests() []Request {
 	m.requests = nil
 	return out
 }
+
+// OpenedConnections returns how many connections have been opened.
+func (m *Member) OpenedConnections() int { return int(m.opened.Load()) }
 
 // ClosedConnections returns how many connections have been closed. It does not count hijacked connections.
 func (m *Member) ClosedConnections() int { return int(m.closed.Load()) }

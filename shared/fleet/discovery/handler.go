@@ -1,7 +1,9 @@
 package discovery
 
 import (
+	"crypto/sha256"
 	"net/http"
+	"sync"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
@@ -24,7 +26,8 @@ func (h *Handler) withoutCancel() *Handler {
 	return &out
 }
 
-// documents reads a document of at most maxSize bytes from each member into bodies. good has the indexes of successes.
+// documents reads a document of at most maxSize bytes from each member into bodies. Equal ones share one slice. good
+// has the indexes of successes.
 func (h *Handler) documents(of []members.Entry, bodies [][]byte, maxSize int64, call members.Call) (
 	good []int, failures []*members.Failure, err error,
 ) {
@@ -36,12 +39,14 @@ func (h *Handler) documents(of []members.Entry, bodies [][]byte, maxSize int64, 
 	if v := call.Header["Accept"]; v != nil {
 		accept = v[0]
 	}
+	var distinct distinctBodies
 	answers := h.Client.Each(targets, func(i int, t members.Target) *members.Answer {
 		one := call
 		one.Method, one.Merged = http.MethodGet, len(of) > members.Many
 		one.Header = http.Header{"Accept": {accept}, "Accept-Encoding": {"gzip"}, "If-None-Match": nil}
-		return h.Client.Do(h.Client.Context(), t, one, func(a *members.Answer) (err error) {
-			bodies[i], err = members.ReadLimited(a.Body, maxSize)
+		return h.Client.Do(h.Client.Context(), t, one, func(a *members.Answer) error {
+			body, err := members.ReadLimited(a.Body, maxSize)
+			bodies[i] = distinct.add(body)
 			return err
 		})
 	})
@@ -54,4 +59,51 @@ func (h *Handler) documents(of []members.Entry, bodies [][]byte, maxSize int64, 
 	members.CloseAll(successful)
 	h.Client.RememberHung(failures)
 	return good, failures, err
+}
+
+// distinctBodies makes equal documents share one slice. Clusters of one version usually send the same ones. It is safe
+// for concurrent use.
+type distinctBodies struct {
+	mu    sync.Mutex
+	known map[[sha256.Size]byte][]byte
+}
+
+// add returns an equal document that was added earlier, or body itself.
+func (d *distinctBodies) add(body []byte) []byte {
+	digest := sha256.Sum256(body)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if earlier, ok := d.known[digest]; ok {
+		return earlier
+	}
+	if d.known == nil {
+		d.known = map[[sha256.Size]byte][]byte{}
+	}
+	d.known[digest] = body
+	return body
+}
+
+// maxParsed bounds the results that once keeps.
+const maxParsed = 16
+
+// once returns a function that parses each distinct document of documents once.
+func once[T any](parse func(doc []byte) (T, error)) func(doc []byte) (T, error) {
+	type result struct {
+		parsed T
+		err    error
+	}
+	known := map[*byte]result{}
+	return func(doc []byte) (T, error) {
+		if len(doc) == 0 {
+			return parse(doc)
+		}
+		if r, ok := known[&doc[0]]; ok {
+			return r.parsed, r.err
+		}
+		parsed, err := parse(doc)
+		if len(known) < maxParsed {
+			known[&doc[0]] = result{parsed, err}
+		}
+		return parsed, err
+	}
 }

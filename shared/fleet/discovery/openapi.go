@@ -58,7 +58,7 @@ func (h *Handler) schema(key []any, ttl time.Duration, build func(h *Handler) (*
 func (h *Handler) unite(
 	of []members.Entry, call members.Call, unite func(a, b []byte) ([]byte, error), empty string,
 ) (*schema, error) {
-	d, began := &schema{}, time.Now()
+	d, began, united := &schema{}, time.Now(), map[[sha256.Size]byte]bool{}
 	for some := range slices.Chunk(of, memberConcurrency) {
 		if time.Since(began) > h.Client.Deadline() {
 			for _, c := range some {
@@ -74,7 +74,15 @@ func (h *Handler) unite(
 		}
 		d.failures = append(d.failures, failures...)
 		for _, i := range good {
-			d.add(some[i].Name, bodies[i], unite, empty)
+			digest := sha256.Sum256(bodies[i])
+			if united[digest] {
+				continue // clusters of one version usually send the same document
+			}
+			if e := d.add(some[i].Name, bodies[i], unite, empty); e != nil {
+				d.failures = append(d.failures, e)
+				continue
+			}
+			united[digest] = true
 		}
 	}
 	if d.body == nil {
@@ -83,7 +91,9 @@ func (h *Handler) unite(
 	return d, nil
 }
 
-func (d *schema) add(cluster string, body []byte, unite func(a, b []byte) ([]byte, error), empty string) {
+func (d *schema) add(
+	cluster string, body []byte, unite func(a, b []byte) ([]byte, error), empty string,
+) *members.Failure {
 	united := body
 	var err error
 	if d.body == nil {
@@ -93,14 +103,14 @@ func (d *schema) add(cluster string, body []byte, unite func(a, b []byte) ([]byt
 	}
 	switch {
 	case err != nil:
-		d.failures = append(d.failures, members.NewFailure(cluster, http.StatusBadGateway, err,
-			"cluster %q sends OpenAPI that cannot be read: %v", cluster, err))
+		return members.NewFailure(cluster, http.StatusBadGateway, err,
+			"cluster %q sends OpenAPI that cannot be read: %v", cluster, err)
 	case len(united) > maxUnited:
-		d.failures = append(d.failures, members.NewFailure(cluster, http.StatusBadGateway, nil,
-			"with the OpenAPI of cluster %q the document is over %d MiB", cluster, maxUnited>>20))
-	default:
-		d.body = united
+		return members.NewFailure(cluster, http.StatusBadGateway, nil,
+			"with the OpenAPI of cluster %q the document is over %d MiB", cluster, maxUnited>>20)
 	}
+	d.body = united
+	return nil
 }
 
 // openAPI responds with the OpenAPI v3 index of the global kinds, or with the document of a group version.
@@ -181,6 +191,13 @@ type (
 	}
 )
 
+func parseIndex(doc []byte) (x indexDocument, err error) {
+	if err = scan.CheckValueCount(doc, maxDiscovered); err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &x)
+	}
+	return x, err
+}
+
 func (h *Handler) readIndex(allowed []members.Entry, union discoveryv2.APIGroupDiscoveryList) (*schema, error) {
 	bodies := make([][]byte, len(allowed))
 	good, failures, err := h.documents(allowed, bodies, maxIndex, members.Call{Path: "/openapi/v3"})
@@ -189,12 +206,9 @@ func (h *Handler) readIndex(allowed []members.Entry, union discoveryv2.APIGroupD
 	}
 	d := &schema{index: map[string][]source{}, failures: failures}
 	isGlobal := indexPaths(union)
+	parse := once(parseIndex)
 	for _, i := range good {
-		var x indexDocument
-		err := scan.CheckValueCount(bodies[i], maxDiscovered)
-		if err == nil {
-			err = kjson.UnmarshalCaseSensitivePreserveInts(bodies[i], &x)
-		}
+		x, err := parse(bodies[i])
 		if err != nil {
 			name := allowed[i].Name
 			d.failures = append(d.failures, members.NewFailure(name, http.StatusBadGateway, err,

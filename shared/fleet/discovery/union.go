@@ -96,6 +96,7 @@ func (h *Handler) readUnion(allowed []members.Entry) (*cachedUnion, error) {
 			fail(e)
 		}
 	}
+	parse := once(parseDiscovery)
 	for i, c := range allowed {
 		votes := 1
 		if c.Name == h.Selector.ControlPlane() {
@@ -105,9 +106,9 @@ func (h *Handler) readUnion(allowed []members.Entry) (*cachedUnion, error) {
 			if !slices.Contains(d.good, i) {
 				continue
 			}
-			groups, e := parseDiscovery(c.Name, d.bodies[i])
-			if e != nil {
-				fail(e)
+			groups, err := parse(d.bodies[i])
+			if err != nil {
+				fail(members.NewFailure(c.Name, http.StatusBadGateway, err, "cluster %q %v", c.Name, err))
 				continue
 			}
 			for _, g := range groups {

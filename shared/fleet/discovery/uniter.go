@@ -2,7 +2,8 @@ package discovery
 
 import (
 	"cmp"
-	"net/http"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,7 +11,6 @@ import (
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
@@ -35,12 +35,10 @@ type memberVersion struct {
 // maxDiscovered limits the values in one member's document, since each may need 160 bytes.
 const maxDiscovered = 400_000
 
-func parseDiscovery(cluster string, doc []byte) ([]memberGroup, *members.Failure) {
-	bad := func(err error, why string) *members.Failure {
-		return members.NewFailure(cluster, http.StatusBadGateway, err, "cluster %q %s", cluster, why)
-	}
+// parseDiscovery returns errors that follow the name of a cluster.
+func parseDiscovery(doc []byte) ([]memberGroup, error) {
 	if err := scan.CheckValueCount(doc, maxDiscovered); err != nil {
-		return nil, bad(err, "sends discovery that cannot be read: "+err.Error())
+		return nil, fmt.Errorf("sends discovery that cannot be read: %w", err)
 	}
 	var list struct {
 		Kind  string        `json:"kind"`
@@ -49,9 +47,9 @@ func parseDiscovery(cluster string, doc []byte) ([]memberGroup, *members.Failure
 	// This decoder stops at a value of another type. Go's own decodes the values behind it, too.
 	switch err := json.Unmarshal(doc, &list); {
 	case list.Kind != "APIGroupDiscoveryList":
-		return nil, bad(err, "has no aggregated discovery (Kubernetes 1.27 or later has)")
+		return nil, errors.New("has no aggregated discovery (Kubernetes 1.27 or later has)")
 	case err != nil:
-		return nil, bad(err, "sends discovery that cannot be read: "+err.Error())
+		return nil, fmt.Errorf("sends discovery that cannot be read: %w", err)
 	}
 	return list.Items, nil
 }

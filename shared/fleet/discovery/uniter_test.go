@@ -172,13 +172,13 @@ func TestDiscoveryBounded(t *testing.T) {
 		"more resources":        in(many("{}", maxDiscovery-100)),
 		"more verbs":            in(`{"verbs":[` + many(`""`, maxDiscovery-100) + `]}`),
 	} {
-		if n := alloctest.Allocated(func() { _, _ = parseDiscovery("a", doc) }); n > 80<<20 {
+		if n := alloctest.Allocated(func() { _, _ = parseDiscovery(doc) }); n > 80<<20 {
 			t.Errorf("%s: %d MiB for %d KiB", name, n>>20, len(doc)>>10)
 		}
 	}
 	for _, bad := range []string{`{"kind":"APIGroupDiscoveryList","items":[0]}`, `{"kind":"APIGroupList","items":[]}`,
 		`{"kind":`, `null`} {
-		if _, e := parseDiscovery("a", []byte(bad)); e == nil {
+		if _, e := parseDiscovery([]byte(bad)); e == nil {
 			t.Errorf("%s is read as discovery", bad)
 		}
 	}
@@ -187,13 +187,13 @@ func TestDiscoveryBounded(t *testing.T) {
 		`"singularResource":"certificaterequest","verbs":["delete","deletecollection","get","list","patch","create",` +
 		`"update","watch"],"shortNames":["cr","crs"],"categories":["cert-manager"],"subresources":[` +
 		`{"subresource":"status",` + kind + `,"verbs":["get","patch","update"]}]}`
-	groups, e := parseDiscovery("a", in(many(resource, maxDiscovery-100)))
+	groups, e := parseDiscovery(in(many(resource, maxDiscovery-100)))
 	if e != nil || len(groups) != 1 || len(groups[0].Versions[0].Resources) < 5000 ||
 		groups[0].Versions[0].Resources[0].Subresources[0].ResponseKind.Kind != "CertificateRequest" {
 		t.Errorf("a large document: %v", e)
 	}
 	u := newUniter()
-	null, _ := parseDiscovery("a", of(`null,{"metadata":{"name":"g"},"versions":[null,{"version":"v1","resources":`+
+	null, _ := parseDiscovery(of(`null,{"metadata":{"name":"g"},"versions":[null,{"version":"v1","resources":` +
 		`[null,{"resource":"r"}]}]}`))
 	for _, g := range null {
 		u.add(0, 1, g, anything)
