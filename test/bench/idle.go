@@ -235,6 +235,11 @@ func startProcess(ctx context.Context, data string, flags ...string) (*exec.Cmd,
 	}, flags...)
 	cmd := exec.CommandContext(ctx, program, flags...)
 	cmd.Env = []string{"HOME=" + data, "PATH=" + os.Getenv("PATH")}
+	for _, variable := range os.Environ() {
+		if strings.HasPrefix(variable, "AWS_") { // setEnvironment
+			cmd.Env = append(cmd.Env, variable)
+		}
+	}
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

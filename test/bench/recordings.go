@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,7 +27,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 
-	"github.com/clusterpass/clusterpass/infra/local/server"
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 	"github.com/clusterpass/clusterpass/shared/recording/location"
@@ -45,7 +46,7 @@ const (
 )
 
 // Sessions whose output is measured, with the greatest part of their throughput in percent that a recording may cost.
-// Without a limit, the processors decide, which also run the client, the API server and the command.
+// Without a limit, the processor of the client, the API server and the command decides.
 var outputs = []struct {
 	name, command string
 	place         place
@@ -54,11 +55,11 @@ var outputs = []struct {
 	goal          float64
 }{
 	{"text", printText, directory, readByWebsocket, 0, 5},
-	{"random bytes", printBytes, directory, readByWebsocket, 0, 10},
+	{"random bytes", printBytes, directory, readByWebsocket, 0, 5},
 	{"text at 200 Mbit/s", printText, directory, readByWebsocket, linkRate, 5},
 	{"random bytes at 200 Mbit/s", printBytes, directory, readByWebsocket, linkRate, 5},
 	{"text by SPDY", printText, directory, readBySPDY, 0, 5},
-	{"random bytes by SPDY", printBytes, directory, readBySPDY, 0, 10},
+	{"random bytes by SPDY", printBytes, directory, readBySPDY, 0, 5},
 	{"text by SPDY at 200 Mbit/s", printText, directory, readBySPDY, linkRate, 5},
 	{"random bytes by SPDY at 200 Mbit/s", printBytes, directory, readBySPDY, linkRate, 5},
 	{"text at 200 Mbit/s, to a bucket", printText, bucket, readByWebsocket, linkRate, 5},
@@ -70,7 +71,7 @@ type place string
 
 const (
 	directory place = "a directory"
-	bucket    place = "a bucket" // on moto, which needs some of the same processors
+	bucket    place = "a bucket" // on moto
 )
 
 // recordings measures sessions whose recording is required beside others, through one gateway for each place.
@@ -90,7 +91,7 @@ func recordings(ctx context.Context, out *report, set *cluster.Set, dir string) 
 		}
 	}
 	dir = filepath.Join(dir, "recordings")
-	if err := recordingsIn(ctx, out, directory, location.In(filepath.Join(dir, "data")), member, dir); err != nil {
+	if err := recordingsIn(ctx, out, directory, location.In(dir), member, dir); err != nil {
 		return err
 	}
 	moto, err := mototest.Start()
@@ -115,19 +116,29 @@ func createBucket(ctx context.Context, moto, name string) error {
 	return err
 }
 
-// recordingsIn measures the outputs of a place with a gateway that records to in. dir is for the gateway's data.
+// recordingsIn measures the outputs of a place with a gateway that records to in. dir is for the gateway's data. The
+// gateway has a processor of its own, since it usually runs on another machine than its clients and clusters.
 func recordingsIn(
 	ctx context.Context, out *report, p place, in location.Location, member *cluster.Cluster, dir string,
-) error {
-	cfg, stop, err := gatewayConfig(ctx, dir, member.KubeconfigFile(), func(c *server.Config) { c.Location = in })
+) (err error) {
+	var process *exec.Cmd
+	var cfg *rest.Config
+	restore, err := onOwnProcessor(ctx, func() (err error) {
+		process, cfg, err = startProcess(ctx, dir, "--register="+member.KubeconfigFile(), "--recordings="+in.String())
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer func() {
+		_ = process.Process.Signal(os.Interrupt)
+		_ = process.Wait() // it was interrupted
+		err = errors.Join(err, restore())
+	}()
 	endpoints := []*streamEndpoint{
 		{name: "unrecorded", namespace: "bench", cfg: cfg}, {name: "recorded", namespace: recordedNamespace, cfg: cfg},
 	}
-	if err := requireRecordings(ctx, filepath.Join(dir, "data"), in, endpoints[1]); err != nil {
+	if err := requireRecordings(ctx, dir, in, endpoints[1]); err != nil {
 		return err
 	}
 	if err := execRoundTrips(ctx, endpoints); err != nil {
