@@ -20,7 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-const transferSize = 100 << 20
+const transferSize = 32 << 20
 
 // TestTransfersAreExact: large transfers must not lose bytes. The table covers each pair of cluster, kubectl and
 // dialect.
