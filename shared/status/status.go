@@ -124,6 +124,15 @@ func (e *Error) Error() string { return e.Message }
 // Unwrap returns the error for operators.
 func (e *Error) Unwrap() error { return e.Err }
 
+// MessageOf returns the message of an encoded Status, or "" if body is none.
+func MessageOf(body []byte) string {
+	var st struct{ Kind, Message string }
+	if json.Unmarshal(body, &st) != nil || st.Kind != "Status" {
+		return ""
+	}
+	return st.Message
+}
+
 // Code returns the HTTP status code.
 func (e *Error) Code() int {
 	if e.As != nil {

@@ -6,6 +6,19 @@ import (
 	"testing"
 )
 
+// TestMessageOf: a page of a proxy must not become a message of the gateway.
+func TestMessageOf(t *testing.T) {
+	w := httptest.NewRecorder()
+	Write(w, New(Unauthenticated, "", "the credential has expired"))
+	for body, want := range map[string]string{
+		w.Body.String(): "the credential has expired", `{"message":"blocked"}`: "", "<html>": "", "": "",
+	} {
+		if got := MessageOf([]byte(body)); got != want {
+			t.Errorf("%q has the message %q, want %q", body, got, want)
+		}
+	}
+}
+
 // TestWarningIsShort: load balancers answer 502 in place of an error whose headers are too large.
 func TestWarningIsShort(t *testing.T) {
 	w := httptest.NewRecorder()

@@ -8,6 +8,7 @@
 package credential
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/version"
 )
 
@@ -29,8 +31,10 @@ const (
 	callTimeout = 15 * time.Second
 	retry       = time.Minute
 	minRetry    = time.Second
-	maxToken    = 16 << 10 // bytes
-	races       = 5
+	// firstRetry is the pause of an agent without a credential. Each of its attempts to connect asks for one, too.
+	firstRetry = 10 * time.Second
+	maxToken   = 16 << 10 // bytes
+	races      = 5
 )
 
 // Credential is an agent's credential. It is safe for concurrent use.
@@ -89,7 +93,7 @@ func (c *Credential) Run(ctx context.Context) {
 			c.mu.Unlock()
 		} else if ctx.Err() == nil {
 			c.Log.Warn("the agent's credential cannot be renewed now", "error", err.Error())
-			pause = min(retry, max(c.life()/10, minRetry))
+			pause = c.retryPause()
 		}
 		if !sleep(ctx, pause) {
 			return
@@ -97,11 +101,15 @@ func (c *Credential) Run(ctx context.Context) {
 	}
 }
 
-func (c *Credential) life() time.Duration {
+// retryPause returns the pause after a failed renewal.
+func (c *Credential) retryPause() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	begin, end, _ := life(c.current.Token)
-	return end.Sub(begin)
+	begin, end, err := life(c.current.Token)
+	if err != nil {
+		return firstRetry
+	}
+	return min(retry, max(end.Sub(begin)/10, minRetry))
 }
 
 // life returns the start and the end of a credential, without verifying it.
@@ -287,11 +295,16 @@ func (c *Credential) requestToken(
 	case len(body) > maxToken:
 		err = fmt.Errorf("the bridge's response is over %d bytes", maxToken)
 	case resp.StatusCode == http.StatusUnauthorized:
-		err = fmt.Errorf("%w: %.300s", errRefused, body)
+		err = fmt.Errorf("%w: %s", errRefused, explanation(body))
 	case resp.StatusCode != http.StatusOK:
-		err = fmt.Errorf("the bridge answers %s: %.300s", resp.Status, body)
+		err = fmt.Errorf("the bridge answers %s: %s", resp.Status, explanation(body))
 	}
 	return secrets.NewValue(body), err
+}
+
+// explanation returns the message of a Status, or the start of another body.
+func explanation(body []byte) string {
+	return cmp.Or(status.MessageOf(body), fmt.Sprintf("%.300s", body))
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

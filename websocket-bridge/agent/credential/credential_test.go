@@ -21,6 +21,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -29,6 +30,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/leaktest"
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/version"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
@@ -232,6 +234,41 @@ func TestLongResponseIsRefused(t *testing.T) {
 	if err := c.Renew(t.Context()); err == nil || !strings.Contains(err.Error(), "over 16384 bytes") {
 		t.Errorf("%v", err)
 	}
+}
+
+// roundTripper is the response of a bridge to every request.
+type roundTripper func() *http.Response
+
+func (r roundTripper) RoundTrip(*http.Request) (*http.Response, error) { return r(), nil }
+
+// TestRefusal: the log must have the bridge's message to its end, which has the next step. An agent that is refused
+// until it is joined again must not ask every second.
+func TestRefusal(t *testing.T) {
+	b := newBridge(t, time.Hour)
+	file := b.file(time.Now(), time.Hour)
+	synctest.Test(t, func(t *testing.T) {
+		const todo = "have the cluster join again"
+		asked := 0
+		c := &credential.Credential{
+			Store: file, Cluster: "prod", URL: "https://gateway.example.com", Log: slog.New(slog.DiscardHandler),
+			Client: &http.Client{Transport: roundTripper(func() *http.Response {
+				asked++
+				w := httptest.NewRecorder()
+				status.Write(w, status.New(status.Unauthenticated, "", "%s; %s", strings.Repeat("long ", 100), todo))
+				return w.Result()
+			})},
+		}
+		if err := c.Renew(t.Context()); err == nil || !strings.HasSuffix(err.Error(), todo) ||
+			strings.Contains(err.Error(), `"kind"`) {
+			t.Errorf("the error is %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Second)
+		defer cancel()
+		asked = 0
+		if c.Run(ctx); asked < 2 || asked > 7 {
+			t.Errorf("it asks %d times a minute", asked)
+		}
+	})
 }
 
 // TestManifestIsAppliedAgain: a GitOps controller applies the manifest at any time. Exchanging its credential again

@@ -32,6 +32,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/version"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
@@ -296,9 +297,8 @@ func explain(resp *http.Response, err error) error {
 		return errAlreadyConnected
 	}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // gorilla has buffered that much
-	var st struct{ Message string }
-	if json.Unmarshal(body, &st) == nil && st.Message != "" {
-		err = errors.New(st.Message)
+	if message := status.MessageOf(body); message != "" {
+		err = errors.New(message)
 	}
 	if resp.StatusCode == http.StatusUnauthorized {
 		return fmt.Errorf("%w: %s: %w", errUnauthorized, resp.Status, err)
@@ -366,6 +366,8 @@ func (k *Keeper) receiveAnnouncement(w http.ResponseWriter, r *http.Request, rep
 
 // drain refuses new connections, waits up to Config.Drain for the open ones, and closes all links.
 func (k *Keeper) drain() {
+	k.cfg.Log.Info("the agent stops when its connections have ended", "connections", k.streams(),
+		"timeout", k.cfg.Drain.String())
 	k.mu.Lock()
 	for _, l := range k.links {
 		_ = l.session.GoAway() // the bridge then opens no more streams

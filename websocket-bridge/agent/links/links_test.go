@@ -117,6 +117,20 @@ func TestHandshakeWithoutReplica(t *testing.T) {
 	}
 }
 
+// TestStopIsLogged: an agent that ends only after its connections must explain that at once.
+func TestStopIsLogged(t *testing.T) {
+	var log *waittest.Buffer
+	t.Run("until the agent stops", func(t *testing.T) {
+		var k *links.Keeper
+		k, log = connectTo(t, http.Header{agentserver.ReplicaHeader: {"replica-7"}}, nil)
+		waittest.Until(t, "the agent is connected", func() bool { return k.Links() == 1 })
+	})
+	const want = `msg="the agent stops when its connections have ended" connections=0 timeout=0s`
+	if text := log.String(); !strings.Contains(text, want) {
+		t.Errorf("the log is\n%s", text)
+	}
+}
+
 // TestAnnouncementIsLoggedWithItsReplica: otherwise an operator cannot find out which replica drains.
 func TestAnnouncementIsLoggedWithItsReplica(t *testing.T) {
 	responses := make(chan error, 1)
