@@ -355,22 +355,36 @@ func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {
 		v.ok(name, "answers within %s", time.Since(began).Round(time.Millisecond))
 		return
 	}
-	do := "kubectl --context clusterpass describe cluster " + name + " may show more; its administrator can help"
+	do := describeHint(name)
 	switch code(err) {
 	case http.StatusForbidden:
 		do = adviceForbidden(err, name)
 	case http.StatusNotFound:
 		do = "is the name right? The gateway's administrator registers it: clusterpass cluster add " + name
 	case http.StatusBadGateway:
-		do = "the gateway cannot use the cluster: is it up, reachable from the gateway, and is its credential still " +
-			"valid? Its administrator renews it: clusterpass cluster join " + name +
-			" --replace --group GROUP, once for each group of its callers"
+		do = adviceBadGateway(err, name)
 	case http.StatusGatewayTimeout:
 		do = "the cluster or the network is slow or down: try again, then ask its administrator"
 	case http.StatusUnauthorized:
 		do = "the cluster accepts only its own tokens (identity passthrough): get one from its administrator"
 	}
 	v.wrong(name, plain(err), do)
+}
+
+func describeHint(name string) string {
+	return "kubectl --context clusterpass describe cluster " + name + " may show more; its administrator can help"
+}
+
+func adviceBadGateway(err error, name string) string {
+	switch {
+	case apierrors.HasStatusCause(err, metav1.CauseType(status.CredentialRefused)):
+		return "its administrator renews its credential: clusterpass cluster join " + name +
+			" --replace --group GROUP, once for each group of its callers"
+	case apierrors.HasStatusCause(err, metav1.CauseType(status.Unreachable)):
+		return "is the cluster up, and reachable from the gateway or, if it is private, from its agents? " +
+			describeHint(name)
+	}
+	return describeHint(name)
 }
 
 func adviceForbidden(err error, name string) string {

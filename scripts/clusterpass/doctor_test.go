@@ -22,7 +22,8 @@ const memberRefusal = `{"kind":"Status","apiVersion":"v1","status":"Failure","re
 	`"message":"groups \"ops\" is forbidden: User \"sa\" cannot impersonate resource \"groups\"",` +
 	`"details":{"name":"ops","kind":"groups"}}`
 
-// gatewayHandler is a gateway that refuses the cluster "ungranted". The cluster "refusing" itself refuses requests.
+// gatewayHandler is a gateway that refuses the cluster "ungranted". The cluster "refusing" itself refuses requests. The
+// gateway cannot use the clusters "stale" and "down".
 func gatewayHandler(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch r.URL.Path {
@@ -37,6 +38,10 @@ func gatewayHandler(w http.ResponseWriter, r *http.Request) {
 	case kubeconfig.Path("refusing") + "/version":
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = io.WriteString(w, memberRefusal)
+	case kubeconfig.Path("stale") + "/version":
+		status.Write(w, status.New(status.CredentialRefused, "stale", "the cluster refuses the credential"))
+	case kubeconfig.Path("down") + "/version":
+		status.Write(w, status.New(status.Unreachable, "down", "none of its agents is connected"))
 	case "/version", bridgeVersionPath:
 		_ = json.NewEncoder(w).Encode(map[string]string{"gitVersion": version.Get().GitVersion("v1.36.0")})
 	default:
@@ -142,6 +147,10 @@ func TestDoctor(t *testing.T) {
 			[]string{"WRONG  ungranted", grant}, "the cluster refuses", "1 check failed"},
 		{"the cluster refuses", http.HandlerFunc(gatewayHandler), []string{"refusing"},
 			[]string{"WRONG  refusing", "the cluster refuses, not the gateway", "--group GROUP"}, grant, "1 check failed"},
+		{"an old credential", http.HandlerFunc(gatewayHandler), []string{"stale"},
+			[]string{"WRONG  stale", "clusterpass cluster join stale --replace"}, "agents", "1 check failed"},
+		{"no agent", http.HandlerFunc(gatewayHandler), []string{"down"},
+			[]string{"WRONG  down", "from its agents?", "describe cluster down"}, "--replace", "1 check failed"},
 		{"no clusters", withoutClusters(`{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}`), nil,
 			[]string{"WRONG  access     the gateway has no clusters yet", "clusterpass cluster add --help"}, "administrator",
 			"1 check failed"},
