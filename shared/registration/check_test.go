@@ -148,6 +148,23 @@ func TestCredentialIsTriedOut(t *testing.T) {
 	}
 }
 
+// TestDirectNeedsUsers: who did not ask for identity direct must read why the cluster has it.
+func TestDirectNeedsUsers(t *testing.T) {
+	for identity, want := range map[v1alpha1.Identity]string{
+		"": "the credential may not impersonate", "direct": "identity direct gives every caller",
+	} {
+		unprivileged := member{user: "a"}
+		m := clustertest.NewStreamingMember(t, unprivileged.ServeHTTP)
+		r, _, _ := setup(t)
+		r.Policy.AllowLoopback = true
+		_, err := r.Register(t.Context(), Request{Name: "m", Identity: identity,
+			Kubeconfig: secrets.NewValue(m.Kubeconfig(`{username: u, password: sesame-open}`))})
+		if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "--direct-user") {
+			t.Errorf("identity %q: error %v, want %q", identity, err, want)
+		}
+	}
+}
+
 func jwt(claims string) string {
 	return "eyJhbGciOiJSUzI1NiJ9." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2lnbmF0dXJl"
 }

@@ -122,8 +122,7 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 		}
 	}
 	if c.Mode() == v1alpha1.Direct && len(c.Spec.DirectUsers) == 0 {
-		return nil, errors.New("identity direct gives every caller the rights of the stored credential: name the allowed " +
-			"callers with --direct-user, or * for all")
+		return nil, directUsersError(req.Identity == "")
 	}
 	c.Spec.SyncMode, c.Spec.ProxyURL = mode, proxy
 	if _, err := req.validate(c); err != nil {
@@ -131,6 +130,16 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 	}
 	changed, err := r.store(ctx, c, before, req)
 	return &Result{c, changed}, err
+}
+
+// directUsersError is the error for identity direct without users. isDetected reports whether the cluster's answers, and
+// not the request, led to that identity.
+func directUsersError(isDetected bool) error {
+	why := "identity direct gives every caller the rights of the stored credential"
+	if isDetected {
+		why = "the credential may not impersonate, so every caller would have its rights (identity direct)"
+	}
+	return fmt.Errorf("%s: name the allowed callers with --direct-user, or * for all", why)
 }
 
 // clusterToReplace returns the cluster that a request may replace, or nil. With SameServer the request gets its
