@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -10,20 +11,31 @@ import (
 	"time"
 )
 
-// connectPatience bounds how long a request waits for the first connection of another one.
-const connectPatience = time.Second
+// connectPatience bounds how long requests wait for the first connection. A busy machine may need seconds for hundreds
+// of handshakes.
+const connectPatience = 5 * time.Second
 
 // connector lets requests that begin at the same time share the first connection, as HTTP/2 permits. net/http opens one
-// for each of them. If another request opens the first connection, a request waits until that is open or has failed.
+// for each of them. Requests proceed without sharing if the member speaks HTTP/1.1, or if the first attempt fails or
+// exceeds patience.
 type connector struct {
-	next    http.RoundTripper             // the transport, or what uses it or its clones
-	open    atomic.Int32                  // connections
-	opening atomic.Pointer[chan struct{}] // is closed at the end of the attempt; nil without one
+	next     http.RoundTripper // a transport or a pluginPool
+	patience time.Duration
+	open     atomic.Int32            // connections
+	opening  atomic.Pointer[attempt] // nil if no request opens the first connection
+	isHTTP1  atomic.Bool             // the first connection spoke HTTP/1.1, which needs one for each request
 }
 
-// newConnector makes a transport count its connections in a connector, whose next is to be set.
+// attempt is the opening of the first connection.
+type attempt struct {
+	began     time.Time
+	done      chan struct{} // closed at the end
+	abandoned bool          // its request ended early; set before done is closed
+}
+
+// newConnector makes a transport count its connections in a connector. The caller sets next.
 func newConnector(t *http.Transport) *connector {
-	c, dial := &connector{}, t.DialContext
+	c, dial := &connector{patience: connectPatience}, t.DialContext
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
@@ -37,35 +49,54 @@ func newConnector(t *http.Transport) *connector {
 
 // RoundTrip implements http.RoundTripper.
 func (c *connector) RoundTrip(r *http.Request) (*http.Response, error) {
-	attempt := c.opening.Load()
-	if attempt == nil && c.open.Load() == 0 {
-		own := make(chan struct{})
-		if c.opening.CompareAndSwap(nil, &own) {
-			return c.openFirst(r, own)
+	for {
+		current := c.opening.Load()
+		if current == nil {
+			if c.open.Load() > 0 || c.isHTTP1.Load() {
+				return c.next.RoundTrip(r)
+			}
+			if own := (&attempt{began: time.Now(), done: make(chan struct{})}); c.opening.CompareAndSwap(nil, own) {
+				return c.openFirst(r, own)
+			}
+			continue
 		}
-		attempt = c.opening.Load() // nil if it has just ended
-	}
-	if attempt != nil {
-		late := time.NewTimer(connectPatience)
-		defer late.Stop()
+		timer := time.NewTimer(time.Until(current.began.Add(c.patience)))
 		select {
-		case <-*attempt:
-		case <-late.C:
-		case <-r.Context().Done(): // next returns its error
+		case <-current.done:
+			timer.Stop()
+			if !current.abandoned {
+				return c.next.RoundTrip(r)
+			}
+		case <-timer.C: // this request may be faster than the first one, which then need not be waited for
+			return c.openFirst(r, current)
+		case <-r.Context().Done():
+			timer.Stop()
+			return c.next.RoundTrip(r) // it returns the error of the context
 		}
 	}
-	return c.next.RoundTrip(r)
 }
 
-// openFirst closes done once the request has a connection, or else at its end.
-func (c *connector) openFirst(r *http.Request, done chan struct{}) (*http.Response, error) {
-	end := sync.OnceFunc(func() {
-		c.opening.Store(nil)
-		close(done)
-	})
-	defer end()
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { end() }}
-	return c.next.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+// openFirst ends an attempt once the request has a connection, or else with the request.
+func (c *connector) openFirst(r *http.Request, a *attempt) (*http.Response, error) {
+	end := func(abandoned bool) {
+		if c.opening.CompareAndSwap(a, nil) {
+			a.abandoned = abandoned
+			close(a.done)
+		}
+	}
+	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		c.isHTTP1.Store(!isHTTP2(info.Conn))
+		end(false)
+	}}
+	resp, err := c.next.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	end(r.Context().Err() != nil)
+	return resp, err
+}
+
+// isHTTP2 reports the protocol of a connection in a trace. net/http gives none for the first request by HTTP/2.
+func isHTTP2(conn net.Conn) bool {
+	secure, ok := conn.(*tls.Conn)
+	return conn == nil || ok && secure.ConnectionState().NegotiatedProtocol == "h2"
 }
 
 type countedConn struct {

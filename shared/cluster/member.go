@@ -105,7 +105,7 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	if isSilent(c) {
 		breaker.Suspect()
 	}
-	connectors := [3]*connector{newConnector(t), newConnector(streams), newConnector(merged)}
+	connectors := [3]*connector{newConnector(t), newConnector(streams), newConnector(merged)} // an upgrade shares none
 	pools := [4]pool{t, streams, merged, up}
 	if plugin := kc.Credential.Plugin; plugin != nil {
 		for i, t := range []*http.Transport{t, streams, merged, up} {

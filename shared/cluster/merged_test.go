@@ -15,9 +15,13 @@ type countingServer struct {
 	opened atomic.Int32
 }
 
-func newCountingServer(t *testing.T) *countingServer {
+// newCountingServer calls before, if it is not nil, before each response.
+func newCountingServer(t *testing.T, before func()) *countingServer {
 	t.Helper()
 	respond := func(w http.ResponseWriter, _ *http.Request) {
+		if before != nil {
+			before()
+		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{}`))
 	}
@@ -37,17 +41,21 @@ func newCountingServer(t *testing.T) *countingServer {
 func newTrustingMember(t *testing.T, srv *httptest.Server) *Member {
 	t.Helper()
 	m := newGuardedMember(t, srv.URL)
+	trust(m, srv)
+	return m
+}
+
+func trust(m *Member, srv *httptest.Server) {
 	roots := x509.NewCertPool()
 	roots.AddCert(srv.Certificate())
 	for _, p := range m.pools {
 		p.(*http.Transport).TLSClientConfig.RootCAs = roots
 	}
-	return m
 }
 
 // TestCallByMerged fails if probes of hundreds of members opened connections beside those of lists.
 func TestCallByMerged(t *testing.T) {
-	srv := newCountingServer(t)
+	srv := newCountingServer(t, nil)
 	m := newTrustingMember(t, srv.Server)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
 	if err != nil {

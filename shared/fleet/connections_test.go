@@ -35,11 +35,11 @@ func TestManyClustersHaveOneConnectionEach(t *testing.T) {
 		h.AddCluster(fmt.Sprintf("c%d", i), m.Kubeconfig(`{token: t}`))
 	}
 	const version = "/fleet/apis/example.com/v1"
-	if _, resp := h.DoText("GET", version, nil, ""); resp.StatusCode != 200 || resp.Header["Warning"] != nil {
-		t.Fatalf("discovery: %s %q", resp.Status, resp.Header["Warning"])
-	}
 	if l, resp := h.list(version+"/stuff", nil); len(l.Items) != len(clusters) || resp.Header["Warning"] != nil {
 		t.Fatalf("%d things, warnings %q", len(l.Items), resp.Header["Warning"])
+	}
+	if _, resp := h.DoText("GET", version, nil, ""); resp.StatusCode != 200 || resp.Header["Warning"] != nil {
+		t.Fatalf("discovery: %s %q", resp.Status, resp.Header["Warning"])
 	}
 	for i, c := range clusters {
 		var paths []string

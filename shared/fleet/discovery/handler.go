@@ -46,7 +46,7 @@ func (h *Handler) documents(of []members.Entry, bodies [][]byte, maxSize int64, 
 		one.Header = http.Header{"Accept": {accept}, "Accept-Encoding": {"gzip"}, "If-None-Match": nil}
 		return h.Client.Do(h.Client.Context(), t, one, func(a *members.Answer) error {
 			body, err := members.ReadLimited(a.Body, maxSize)
-			bodies[i] = distinct.add(body)
+			bodies[i] = distinct.intern(body)
 			return err
 		})
 	})
@@ -68,8 +68,8 @@ type distinctBodies struct {
 	known map[[sha256.Size]byte][]byte
 }
 
-// add returns an equal document that was added earlier, or body itself.
-func (d *distinctBodies) add(body []byte) []byte {
+// intern returns an equal document that it got earlier, or body itself.
+func (d *distinctBodies) intern(body []byte) []byte {
 	digest := sha256.Sum256(body)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,16 +83,17 @@ func (d *distinctBodies) add(body []byte) []byte {
 	return body
 }
 
-// maxParsed bounds the results that once keeps.
-const maxParsed = 16
+// maxParsed bounds the bytes of the documents whose results parseOnce keeps. A result may be 60 times as large.
+const maxParsed = 1 << 20
 
-// once returns a function that parses each distinct document of documents once.
-func once[T any](parse func(doc []byte) (T, error)) func(doc []byte) (T, error) {
+// parseOnce returns a function that parses equal documents once, if they share one slice. It parses those beyond
+// maxParsed each time.
+func parseOnce[T any](parse func(doc []byte) (T, error)) func(doc []byte) (T, error) {
 	type result struct {
 		parsed T
 		err    error
 	}
-	known := map[*byte]result{}
+	known, size := map[*byte]result{}, 0
 	return func(doc []byte) (T, error) {
 		if len(doc) == 0 {
 			return parse(doc)
@@ -101,7 +102,8 @@ func once[T any](parse func(doc []byte) (T, error)) func(doc []byte) (T, error) 
 			return r.parsed, r.err
 		}
 		parsed, err := parse(doc)
-		if len(known) < maxParsed {
+		if size+len(doc) <= maxParsed {
+			size += len(doc)
 			known[&doc[0]] = result{parsed, err}
 		}
 		return parsed, err

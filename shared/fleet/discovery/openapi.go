@@ -74,9 +74,9 @@ func (h *Handler) unite(
 		}
 		d.failures = append(d.failures, failures...)
 		for _, i := range good {
-			digest := sha256.Sum256(bodies[i])
+			digest := sha256.Sum256(bodies[i]) // of chunks before, only digests are kept
 			if united[digest] {
-				continue // clusters of one version usually send the same document
+				continue
 			}
 			if e := d.add(some[i].Name, bodies[i], unite, empty); e != nil {
 				d.failures = append(d.failures, e)
@@ -206,7 +206,7 @@ func (h *Handler) readIndex(allowed []members.Entry, union discoveryv2.APIGroupD
 	}
 	d := &schema{index: map[string][]source{}, failures: failures}
 	isGlobal := indexPaths(union)
-	parse := once(parseIndex)
+	parse := parseOnce(parseIndex)
 	for _, i := range good {
 		x, err := parse(bodies[i])
 		if err != nil {

@@ -96,7 +96,7 @@ func (h *Handler) readUnion(allowed []members.Entry) (*cachedUnion, error) {
 			fail(e)
 		}
 	}
-	parse := once(parseDiscovery)
+	parse := parseOnce(parseDiscovery)
 	for i, c := range allowed {
 		votes := 1
 		if c.Name == h.Selector.ControlPlane() {

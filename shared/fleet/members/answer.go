@@ -1,13 +1,11 @@
 package members
 
 import (
-	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 )
 
 // Answer is the response of a member, or the error of the call.
@@ -53,24 +51,13 @@ func CloseAll(answers []*Answer) {
 	}
 }
 
-// bodies are buffers of ReadLimited. Those beyond maxPooled bytes are not kept.
-var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-const maxPooled = 256 << 10
-
 // ReadLimited reads all of r. It fails if r has more than limit bytes.
 func ReadLimited(r io.Reader, limit int64) ([]byte, error) {
-	b := bodies.Get().(*bytes.Buffer)
-	b.Reset()
-	_, err := b.ReadFrom(io.LimitReader(r, limit+1))
-	if err == nil && int64(b.Len()) > limit {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(data)) > limit {
 		err = fmt.Errorf("it is over %d MiB", limit>>20)
 	}
-	if b.Cap() > maxPooled {
-		return b.Bytes(), err
-	}
-	defer bodies.Put(b)
-	return bytes.Clone(b.Bytes()), err
+	return data, err
 }
 
 func decompressed(resp *http.Response) (io.Reader, error) {
