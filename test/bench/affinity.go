@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,27 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onOwnProcessor calls start, which starts a process, on the last processor. It moves this process and those that it
-// has started to the other processors until the returned function is called. With one processor it changes nothing.
-func onOwnProcessor(ctx context.Context, start func() error) (restore func() error, err error) {
-	last := runtime.NumCPU() - 1
-	if last == 0 {
-		return func() error { return nil }, start()
-	}
-	var own, others, all unix.CPUSet
-	own.Set(last)
-	for cpu := range last {
-		others.Set(cpu)
-	}
+// startOnOwnProcessor calls start, which starts a process, on the last processor. It moves this process and those that
+// it has started to the other processors until the returned function is called. With one processor it changes nothing.
+func startOnOwnProcessor(start func() error) (restore func() error, err error) {
+	var all, own, others unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
 		return nil, err
 	}
-	pids, err := descendants(os.Getpid())
-	if err != nil {
-		return nil, err
+	if all.Count() < 2 {
+		return func() error { return nil }, start()
 	}
-	restore = func() error { return setAffinity(pids, &all) }
-	if err := setAffinity(pids, &others); err != nil {
+	last := len(all)*strconv.IntSize - 1
+	for !all.IsSet(last) {
+		last--
+	}
+	own.Set(last)
+	others = all
+	others.Clear(last)
+	restore = func() error { return setAffinity(&all) }
+	if err := setAffinity(&others); err != nil {
 		return nil, errors.Join(err, restore())
 	}
 	started := make(chan error)
@@ -44,23 +41,23 @@ func onOwnProcessor(ctx context.Context, start func() error) (restore func() err
 		}
 		started <- err
 	}()
-	select {
-	case err = <-started:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if err != nil {
+	if err := <-started; err != nil {
 		return nil, errors.Join(err, restore())
 	}
 	return restore, nil
 }
 
-// setAffinity lets all threads of the processes run on the given processors only. A thread may start another one
-// meanwhile, so that it repeats until it finds no further one. It ignores threads that have ended.
-func setAffinity(pids []int, to *unix.CPUSet) error {
+// setAffinity lets all threads of this process and of those that it has started run on the given processors only. A
+// thread may start another one meanwhile, so it repeats until it finds no further one. It ignores threads that have
+// ended.
+func setAffinity(to *unix.CPUSet) error {
 	done := map[int]bool{}
 	for found := true; found; {
 		found = false
+		pids, err := descendants(os.Getpid())
+		if err != nil {
+			return err
+		}
 		for _, pid := range pids {
 			tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*", pid))
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"text/tabwriter"
 	"time"
@@ -148,12 +149,17 @@ func (c awsCalls) each(before awsCalls, n int) awsCalls {
 		(c.objects - before.objects) / float64(n)}
 }
 
+func awsEnvironment(endpoint string) []string {
+	return []string{
+		"AWS_ENDPOINT_URL=" + endpoint, "AWS_REGION=" + mototest.Config(endpoint).Region, "AWS_ACCESS_KEY_ID=bench",
+		"AWS_SECRET_ACCESS_KEY=bench",
+	}
+}
+
 // setEnvironment makes this process use an emulator of AWS.
 func setEnvironment(endpoint string) error {
-	for name, value := range map[string]string{
-		"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": mototest.Config(endpoint).Region, "AWS_ACCESS_KEY_ID": "bench",
-		"AWS_SECRET_ACCESS_KEY": "bench",
-	} {
+	for _, variable := range awsEnvironment(endpoint) {
+		name, value, _ := strings.Cut(variable, "=")
 		if err := os.Setenv(name, value); err != nil {
 			return err
 		}

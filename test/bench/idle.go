@@ -224,6 +224,11 @@ clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %q}}], us
 // startProcess runs the gateway in its own process, so that its memory can be measured. The flags are added to those
 // that it sets.
 func startProcess(ctx context.Context, data string, flags ...string) (*exec.Cmd, *rest.Config, error) {
+	return startProcessIn(ctx, nil, data, flags...)
+}
+
+// startProcessIn is startProcess with variables in the environment.
+func startProcessIn(ctx context.Context, env []string, data string, flags ...string) (*exec.Cmd, *rest.Config, error) {
 	program, err := filepath.Abs("dist/local/clusterpass-local")
 	if err != nil {
 		return nil, nil, err
@@ -234,12 +239,7 @@ func startProcess(ctx context.Context, data string, flags ...string) (*exec.Cmd,
 		"--max-streams=100000", "--max-streams-per-caller=100000", "--drain-timeout=1s",
 	}, flags...)
 	cmd := exec.CommandContext(ctx, program, flags...)
-	cmd.Env = []string{"HOME=" + data, "PATH=" + os.Getenv("PATH")}
-	for _, variable := range os.Environ() {
-		if strings.HasPrefix(variable, "AWS_") { // setEnvironment
-			cmd.Env = append(cmd.Env, variable)
-		}
-	}
+	cmd.Env = append([]string{"HOME=" + data, "PATH=" + os.Getenv("PATH")}, env...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

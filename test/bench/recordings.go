@@ -91,7 +91,7 @@ func recordings(ctx context.Context, out *report, set *cluster.Set, dir string) 
 		}
 	}
 	dir = filepath.Join(dir, "recordings")
-	if err := recordingsIn(ctx, out, directory, location.In(dir), member, dir); err != nil {
+	if err := recordingsIn(ctx, out, directory, location.In(dir), member, dir, nil); err != nil {
 		return err
 	}
 	moto, err := mototest.Start()
@@ -103,7 +103,7 @@ func recordings(ctx context.Context, out *report, set *cluster.Set, dir string) 
 	if err := errors.Join(setEnvironment(moto.URL), createBucket(ctx, moto.URL, in.Where)); err != nil {
 		return err
 	}
-	return recordingsIn(ctx, out, bucket, in, member, dir+"-in-s3")
+	return recordingsIn(ctx, out, bucket, in, member, dir+"-in-s3", awsEnvironment(moto.URL))
 }
 
 func createBucket(ctx context.Context, moto, name string) error {
@@ -116,15 +116,17 @@ func createBucket(ctx context.Context, moto, name string) error {
 	return err
 }
 
-// recordingsIn measures the outputs of a place with a gateway that records to in. dir is for the gateway's data. The
-// gateway has a processor of its own, since it usually runs on another machine than its clients and clusters.
+// recordingsIn measures the outputs of a place with a gateway that records to in. dir is for the gateway's data, and
+// env is added to its environment. It has a processor of its own, since it usually runs on another machine than its
+// clients and clusters. Its processor time is measured, too, because it may be idle while it waits for them.
 func recordingsIn(
-	ctx context.Context, out *report, p place, in location.Location, member *cluster.Cluster, dir string,
+	ctx context.Context, out *report, p place, in location.Location, member *cluster.Cluster, dir string, env []string,
 ) (err error) {
 	var process *exec.Cmd
 	var cfg *rest.Config
-	restore, err := onOwnProcessor(ctx, func() (err error) {
-		process, cfg, err = startProcess(ctx, dir, "--register="+member.KubeconfigFile(), "--recordings="+in.String())
+	restore, err := startOnOwnProcessor(func() (err error) {
+		process, cfg, err = startProcessIn(ctx, env, dir, "--register="+member.KubeconfigFile(),
+			"--recordings="+in.String())
 		return err
 	})
 	if err != nil {
@@ -160,11 +162,12 @@ func recordingsIn(
 		if o.place != p {
 			continue
 		}
-		rates, err := outputRates(ctx, endpoints, i)
+		rates, cpu, err := outputRates(ctx, endpoints, i, process.Process.Pid)
 		if err != nil {
 			return err
 		}
 		_, _ = fmt.Fprintf(tw, "%s MB/s\t%.1f\t%.1f\t\n", o.name, rates[0], rates[1])
+		_, _ = fmt.Fprintf(tw, "processor time of the gateway, ns a byte\t%.1f\t%.1f\t\n", cpu[0], cpu[1])
 		out.atMost("throughput of "+o.name+" that a recording costs", 100*(1-rates[1]/rates[0]), o.goal, " %")
 	}
 	return tw.Flush()
@@ -203,31 +206,48 @@ func requireRecordings(ctx context.Context, data string, in location.Location, r
 	return errors.New("no session is recorded")
 }
 
-// outputRates returns the median throughput of each endpoint in MB/s, interleaved.
-func outputRates(ctx context.Context, endpoints []*streamEndpoint, output int) ([]float64, error) {
+// outputRates returns the median throughput of each endpoint in MB/s, interleaved. cpu is the median processor time of
+// the gateway, a process, in ns a byte.
+func outputRates(
+	ctx context.Context, endpoints []*streamEndpoint, output, gateway int,
+) (rates, cpu []float64, err error) {
 	o := outputs[output]
 	command := fmt.Sprintf(o.command, outputSize)
-	rates := make([][]float64, len(endpoints))
+	allRates, allCPU := make([][]float64, len(endpoints)), make([][]float64, len(endpoints))
 	for range outputRounds {
 		for i, e := range endpoints {
 			e.link = o.link
+			before, err := cpuTime(gateway)
+			if err != nil {
+				return nil, nil, err
+			}
 			start := time.Now()
 			n, err := o.read(ctx, e, command)
+			elapsed := time.Since(start)
 			if err == nil && n != outputSize {
 				err = fmt.Errorf("%d of %d bytes came", n, outputSize)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("%s of %s: %w", o.name, e.name, err)
+				return nil, nil, fmt.Errorf("%s of %s: %w", o.name, e.name, err)
 			}
-			rates[i] = append(rates[i], float64(n)/1e6/time.Since(start).Seconds())
+			after, err := cpuTime(gateway)
+			if err != nil {
+				return nil, nil, err
+			}
+			allRates[i] = append(allRates[i], float64(n)/1e6/elapsed.Seconds())
+			allCPU[i] = append(allCPU[i], float64(after-before)/float64(n))
 		}
 	}
-	medians := make([]float64, len(rates))
-	for i, of := range rates {
+	return medians(allRates), medians(allCPU), nil
+}
+
+func medians(all [][]float64) []float64 {
+	out := make([]float64, len(all))
+	for i, of := range all {
 		slices.Sort(of)
-		medians[i] = of[len(of)/2]
+		out[i] = of[len(of)/2]
 	}
-	return medians, nil
+	return out
 }
 
 // readByWebsocket runs a shell command and returns the number of bytes of its output.
