@@ -96,6 +96,37 @@ func serveKubeconfig(t *testing.T, h http.Handler, path string) string {
 	return kubeconfigFile(t, string(data))
 }
 
+type doctorTest struct {
+	name     string
+	server   http.Handler
+	clusters []string
+	want     []string
+	not      string
+	wantErr  string
+}
+
+func (tt doctorTest) run(t *testing.T) {
+	c := clusterpass{"dir:" + t.TempDir()}
+	file := serveKubeconfig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.UserAgent() != "" && r.UserAgent() != version.UserAgent() {
+			t.Errorf("%s is requested with the User-Agent %q", r.URL.Path, r.UserAgent())
+		}
+		tt.server.ServeHTTP(w, r)
+	}), "")
+	out, err := c.run(t, append([]string{"doctor", "--kubeconfig", file}, tt.clusters...)...)
+	if (err == nil) != (tt.wantErr == "") || err != nil && err.Error() != tt.wantErr {
+		t.Errorf("error %v, want %q", err, tt.wantErr)
+	}
+	for _, want := range tt.want {
+		if !strings.Contains(out, want) {
+			t.Errorf("%slacks %q", out, want)
+		}
+	}
+	if strings.Contains(out, tt.not) {
+		t.Errorf("%shas %q", out, tt.not)
+	}
+}
+
 // TestDoctor fails if the doctor names a wrong cause, such as a missing grant where the cluster itself refuses.
 func TestDoctor(t *testing.T) {
 	kubernetes := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -107,14 +138,7 @@ func TestDoctor(t *testing.T) {
 		_, _ = io.WriteString(w, memberRefusal)
 	})
 	const grant = "for a grant: the verb get on clusters/proxy"
-	for _, tt := range []struct {
-		name     string
-		server   http.Handler
-		clusters []string
-		want     []string
-		not      string
-		wantErr  string
-	}{
+	for _, tt := range []doctorTest{
 		{"healthy", http.HandlerFunc(gatewayHandler), []string{"granted"},
 			[]string{"ok     gateway", "is a Clusterpass gateway", `you are "ann"`, "ok     granted", "ok     versions"},
 			"WRONG", ""},
@@ -159,26 +183,6 @@ func TestDoctor(t *testing.T) {
 		{"two problems", http.HandlerFunc(gatewayHandler), []string{"ungranted", "refusing"},
 			[]string{"WRONG  refusing", "WRONG  ungranted"}, "WRONG  streams", "2 checks failed"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := clusterpass{"dir:" + t.TempDir()}
-			file := serveKubeconfig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.UserAgent() != "" && r.UserAgent() != version.UserAgent() {
-					t.Errorf("%s is requested with the User-Agent %q", r.URL.Path, r.UserAgent())
-				}
-				tt.server.ServeHTTP(w, r)
-			}), "")
-			out, err := c.run(t, append([]string{"doctor", "--kubeconfig", file}, tt.clusters...)...)
-			if (err == nil) != (tt.wantErr == "") || err != nil && err.Error() != tt.wantErr {
-				t.Errorf("error %v, want %q", err, tt.wantErr)
-			}
-			for _, want := range tt.want {
-				if !strings.Contains(out, want) {
-					t.Errorf("%slacks %q", out, want)
-				}
-			}
-			if strings.Contains(out, tt.not) {
-				t.Errorf("%shas %q", out, tt.not)
-			}
-		})
+		t.Run(tt.name, tt.run)
 	}
 }

@@ -132,8 +132,8 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 	return &Result{c, changed}, err
 }
 
-// directUsersError is the error for identity direct without users. isDetected reports whether the cluster's answers, and
-// not the request, led to that identity.
+// directUsersError is the error for identity direct without users. isDetected reports whether the cluster's answers,
+// and not the request, led to that identity.
 func directUsersError(isDetected bool) error {
 	why := "identity direct gives every caller the rights of the stored credential"
 	if isDetected {
