@@ -361,8 +361,8 @@ func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {
 		do = adviceForbidden(err, name)
 	case http.StatusNotFound:
 		do = "is the name right? The gateway's administrator registers it: clusterpass cluster add " + name
-	case http.StatusBadGateway:
-		do = adviceBadGateway(err, name)
+	case http.StatusBadGateway, http.StatusServiceUnavailable:
+		do = adviceUnusable(err, name)
 	case http.StatusGatewayTimeout:
 		do = "the cluster or the network is slow or down: try again, then ask its administrator"
 	case http.StatusUnauthorized:
@@ -375,12 +375,13 @@ func describeHint(name string) string {
 	return "kubectl --context clusterpass describe cluster " + name + " may show more; its administrator can help"
 }
 
-func adviceBadGateway(err error, name string) string {
+func adviceUnusable(err error, name string) string {
 	switch {
 	case apierrors.HasStatusCause(err, metav1.CauseType(status.CredentialRefused)):
 		return "its administrator renews its credential: clusterpass cluster join " + name +
 			" --replace --group GROUP, once for each group of its callers"
-	case apierrors.HasStatusCause(err, metav1.CauseType(status.Unreachable)):
+	case apierrors.HasStatusCause(err, metav1.CauseType(status.Unreachable)),
+		apierrors.HasStatusCause(err, metav1.CauseType(status.CircuitOpen)):
 		return "is the cluster up, and reachable from the gateway or, if it is private, from its agents? " +
 			describeHint(name)
 	}

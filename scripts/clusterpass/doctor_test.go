@@ -23,7 +23,7 @@ const memberRefusal = `{"kind":"Status","apiVersion":"v1","status":"Failure","re
 	`"details":{"name":"ops","kind":"groups"}}`
 
 // gatewayHandler is a gateway that refuses the cluster "ungranted". The cluster "refusing" itself refuses requests. The
-// gateway cannot use the clusters "stale" and "down".
+// gateway cannot use the clusters "stale", "down" and "paused".
 func gatewayHandler(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch r.URL.Path {
@@ -42,6 +42,8 @@ func gatewayHandler(w http.ResponseWriter, r *http.Request) {
 		status.Write(w, status.New(status.CredentialRefused, "stale", "the cluster refuses the credential"))
 	case kubeconfig.Path("down") + "/version":
 		status.Write(w, status.New(status.Unreachable, "down", "none of its agents is connected"))
+	case kubeconfig.Path("paused") + "/version":
+		status.Write(w, status.New(status.CircuitOpen, "paused", "the gateway calls it again in 29s"))
 	case "/version", bridgeVersionPath:
 		_ = json.NewEncoder(w).Encode(map[string]string{"gitVersion": version.Get().GitVersion("v1.36.0")})
 	default:
@@ -175,6 +177,9 @@ func TestDoctor(t *testing.T) {
 			[]string{"WRONG  stale", "clusterpass cluster join stale --replace"}, "agents", "1 check failed"},
 		{"no agent", http.HandlerFunc(gatewayHandler), []string{"down"},
 			[]string{"WRONG  down", "from its agents?", "describe cluster down"}, "--replace", "1 check failed"},
+		{"an open circuit breaker", http.HandlerFunc(gatewayHandler), []string{"paused"},
+			[]string{"WRONG  paused", "is the cluster up, and reachable", "describe cluster paused"}, "--replace",
+			"1 check failed"},
 		{"no clusters", withoutClusters(`{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}`), nil,
 			[]string{"WRONG  access     the gateway has no clusters yet", "clusterpass cluster add --help"}, "administrator",
 			"1 check failed"},

@@ -452,8 +452,8 @@ func TestUnreadyCluster(t *testing.T) {
 	})
 	e2e.WantText(t, k.Must(t, "get", "cluster", "unready", "-o", "jsonpath={.status.conditions[0].message}"),
 		"connection refused")
-	e2e.WaitForCLI(t, false, []string{"WRONG  unready", "the gateway cannot use the cluster"}, "doctor", "--kubeconfig",
-		e2e.Shared(t).Kubeconfig, "unready")
+	e2e.WaitForCLI(t, false, []string{"WRONG  unready", "is the cluster up, and reachable from the gateway"}, "doctor",
+		"--kubeconfig", e2e.Shared(t).Kubeconfig, "unready")
 }
 
 func keysOf(t *testing.T, kubeconfig string) []string {
