@@ -72,8 +72,8 @@ type plot struct {
 // writePage writes docs/benchmarks.md, or another file, and the plots beside it. tables is what the parts printed.
 func (r *report) writePage(file, tables string, parts []string) error {
 	var page strings.Builder
-	page.WriteString("# Benchmarks\n\nThis page shows the last run of some benchmarks, for readers who compare gateways. " +
-		"The row `command`\nnames them. [performance.md](explanation/performance.md) explains the figures. Compare two of " +
+	page.WriteString("# Benchmarks\n\nThis page shows the last run of some benchmarks, for readers who compare " +
+		"gateways. The row `command`\nnames them. [performance.md](explanation/performance.md) explains the figures. Compare two of " +
 		"them\nonly within a run.\n\n")
 	page.WriteString("| | |\n|---|---|\n")
 	for _, row := range [][2]string{
