@@ -73,8 +73,8 @@ type plot struct {
 func (r *report) writePage(file, tables string, parts []string) error {
 	var page strings.Builder
 	page.WriteString("# Benchmarks\n\nThis page shows the last run of some benchmarks, for readers who compare " +
-		"gateways. The row `command`\nnames them. [performance.md](explanation/performance.md) explains the figures. Compare two of " +
-		"them\nonly within a run.\n\n")
+		"gateways. The row `command`\nnames them. [performance.md](explanation/performance.md) explains the figures. " +
+		"Compare two of them\nonly within a run.\n\n")
 	page.WriteString("| | |\n|---|---|\n")
 	for _, row := range [][2]string{
 		{"date", time.Now().UTC().Format(time.DateOnly)}, {"machine", machine()}, {"Go", runtime.Version()},
