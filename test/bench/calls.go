@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,8 +87,7 @@ func measureCalls(ctx context.Context, out *report, kubeconfig string, peers []p
 			if p.process == nil {
 				continue
 			}
-			_ = p.process.Process.Signal(os.Interrupt)
-			_ = p.process.Wait() // it was interrupted
+			interrupt(p.process)
 		}
 	}()
 	for _, start := range []struct {
@@ -215,8 +213,8 @@ func compareCalls(ctx context.Context, out *report, endpoints []*proxied, loads 
 		diagram.loads = append(diagram.loads, l.name)
 		diagram.ratios = append(diagram.ratios, nil)
 		for i, p := range endpoints {
-			one := func(f func(callResult) float64) float64 { return median(results[i], f) }
-			over := func(base int, f func(callResult) float64) float64 { return one(f) / median(results[base], f) }
+			one := func(f func(callResult) float64) float64 { return medianOf(results[i], f) }
+			over := func(base int, f func(callResult) float64) float64 { return one(f) / medianOf(results[base], f) }
 			p50 := func(r callResult) float64 { return ms(r.p50) }
 			p99 := func(r callResult) float64 { return ms(r.p99) }
 			rate := func(r callResult) float64 { return r.rate }
@@ -282,13 +280,18 @@ func (p *proxied) cpuTime() (time.Duration, error) {
 	return sum, err
 }
 
-// median returns the median of one value of the results.
-func median(results []callResult, value func(callResult) float64) float64 {
+// medianOf returns the median of one value of the results.
+func medianOf(results []callResult, value func(callResult) float64) float64 {
 	values := make([]float64, len(results))
 	for i, r := range results {
 		values[i] = value(r)
 	}
-	slices.SortFunc(values, cmp.Compare[float64])
+	return median(values)
+}
+
+// median sorts values and returns the middle one.
+func median(values []float64) float64 {
+	slices.Sort(values)
 	return values[len(values)/2]
 }
 

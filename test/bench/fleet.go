@@ -155,7 +155,7 @@ func startFleet(
 		return nil, err
 	}
 	f.gateway, f.pass = cmd, filepath.Join(data, "pass")
-	stops = append(stops, func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() })
+	stops = append(stops, func() { interrupt(cmd) })
 	root, _, _ := strings.Cut(cfg.Host, "/clusters/")
 	if f.fleet, err = newEndpoint("fleet", cfg); err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ func idle(ctx context.Context, out *report, _ *clusters.Set, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = process.Process.Signal(os.Interrupt); _ = process.Wait() }()
+	defer interrupt(process)
 	data := filepath.Join(dir, "idle")
 	ca, err := certificateOf(ctx, member.Host)
 	if err != nil {
@@ -87,8 +87,7 @@ func idle(ctx context.Context, out *report, _ *clusters.Set, dir string) error {
 			return err
 		}
 		err = measureIdle(ctx, out, tw, h.name, process.Process.Pid, cfg, h.path, h.execs)
-		_ = process.Process.Signal(os.Interrupt)
-		_ = process.Wait()
+		interrupt(process)
 		if err != nil {
 			return fmt.Errorf("%s: %w", h.name, err)
 		}

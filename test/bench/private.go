@@ -359,7 +359,7 @@ func agentMemory(ctx context.Context, out io.Writer, data string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = process.Process.Signal(os.Interrupt); _ = process.Wait() }()
+	defer interrupt(process)
 	gw, err := kubeconfig.Read(filepath.Join(data, "pass"))
 	if err != nil {
 		return err

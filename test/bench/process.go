@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -88,6 +89,12 @@ func cpuTime(pid int) (time.Duration, error) {
 		sum += time.Duration(n)
 	}
 	return sum, nil
+}
+
+// interrupt ends a process and waits for its end.
+func interrupt(process *exec.Cmd) {
+	_ = process.Process.Signal(os.Interrupt) // it may have ended
+	_ = process.Wait()                       // it was interrupted
 }
 
 func descendants(pid int) ([]int, error) {

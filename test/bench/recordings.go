@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -133,8 +132,7 @@ func recordingsIn(
 		return err
 	}
 	defer func() {
-		_ = process.Process.Signal(os.Interrupt)
-		_ = process.Wait() // it was interrupted
+		interrupt(process)
 		err = errors.Join(err, restore())
 	}()
 	endpoints := []*streamEndpoint{
@@ -244,8 +242,7 @@ func outputRates(
 func medians(all [][]float64) []float64 {
 	out := make([]float64, len(all))
 	for i, of := range all {
-		slices.Sort(of)
-		out[i] = of[len(of)/2]
+		out[i] = median(of)
 	}
 	return out
 }

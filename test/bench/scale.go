@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -94,8 +93,7 @@ func startScaleFleet(ctx context.Context, set *cluster.Set, dir string, s standI
 	}
 	stop := f.stop
 	f.stop = func() {
-		_ = process.Process.Signal(os.Interrupt)
-		_ = process.Wait() // it was interrupted
+		interrupt(process)
 		stop()
 	}
 	if f.proxy, err = newEndpoint("ReverseProxy", cfg); err != nil {

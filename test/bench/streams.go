@@ -90,10 +90,9 @@ func streams(ctx context.Context, out *report, set *cluster.Set, dir string) err
 	for _, w := range endpoints {
 		slices.Sort(w.events)
 		slices.Sort(w.rounds)
-		slices.Sort(w.rates)
 		_, _ = fmt.Fprintf(tw, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t\n", w.name,
 			ms(at(w.events, 0.5)), ms(at(w.events, 0.95)), ms(at(w.rounds, 0.5)), ms(at(w.rounds, 0.95)),
-			w.rates[len(w.rates)/2])
+			median(w.rates))
 	}
 	return tw.Flush()
 }

@@ -63,7 +63,7 @@ func (s standIns) start(ctx context.Context) (served, func(), error) {
 	if err := cmd.Start(); err != nil {
 		return served{}, nil, err
 	}
-	stop := func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() }
+	stop := func() { interrupt(cmd) }
 	var info served
 	if err := json.NewDecoder(bufio.NewReader(stdout)).Decode(&info); err != nil {
 		stop()
