@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -90,6 +91,9 @@ func run(ctx context.Context, out *report, names []string, hammerRate int, watch
 				return err
 			}
 			defer func() { err = errors.Join(err, set.Stop()) }()
+			if out.kubernetes, err = kubernetesOf(set.Cluster("member1").RESTConfig()); err != nil {
+				return err
+			}
 		}
 		if err := p.measure(ctx, out, set, dir); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
@@ -110,6 +114,19 @@ func startClusters(ctx context.Context) (*cluster.Set, error) {
 		}
 	}
 	return set, nil
+}
+
+// kubernetesOf returns the version of a cluster.
+func kubernetesOf(cfg *rest.Config) (string, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return "", err
+	}
+	version, err := client.ServerVersion()
+	if err != nil {
+		return "", err
+	}
+	return version.GitVersion, nil
 }
 
 // fill creates a namespace whose ConfigMaps are a list of 10 MB.

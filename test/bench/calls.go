@@ -43,35 +43,6 @@ func restCalls(ctx context.Context, out *report, set *cluster.Set, dir string) e
 	return measureCalls(ctx, out, set.Cluster("member1").KubeconfigFile(), nil, dir)
 }
 
-// callsOfPeers is restCalls for the cluster of a kubeconfig, which other gateways know, too. Their kubeconfigs lead to
-// that cluster.
-func callsOfPeers(ctx context.Context, out *report, kubeconfig string, peers []peer) (err error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return err
-	}
-	if err := fill(ctx, cfg); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, empty(context.WithoutCancel(ctx), cfg)) }()
-	dir, err := os.MkdirTemp("", "clusterpass-bench-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	return measureCalls(ctx, out, kubeconfig, peers, dir)
-}
-
-type peer struct{ name, kubeconfig string }
-
-func parsePeer(s string) (peer, error) {
-	name, file, ok := strings.Cut(s, "=")
-	if !ok || name == "" || file == "" {
-		return peer{}, fmt.Errorf("--peer %q: want NAME=KUBECONFIG", s)
-	}
-	return peer{name, file}, nil
-}
-
 func measureCalls(ctx context.Context, out *report, kubeconfig string, peers []peer, dir string) (err error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -119,11 +90,7 @@ func measureCalls(ctx context.Context, out *report, kubeconfig string, peers []p
 		}
 	}
 	for _, p := range peers {
-		cfg, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig)
-		if err != nil {
-			return fmt.Errorf("--peer %s: %w", p.name, err)
-		}
-		e, err := newEndpoint(p.name, cfg)
+		e, err := p.endpoint(cfg)
 		if err != nil {
 			return fmt.Errorf("--peer %s: %w", p.name, err)
 		}

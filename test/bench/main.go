@@ -22,7 +22,7 @@ import (
 const usage = `Measure the gateway and direct calls to the same cluster, interleaved in one run.
 
 Usage: bench [--hammer-rate N] [--watch-time DURATION] [--watch-rate N] [--write FILE] [PART]...
-       bench --cluster FILE [--peer NAME=FILE]... [--write FILE]
+       bench --cluster FILE [--peer NAME=URL]... [--write FILE]
        bench --check-scale
 
 Without a PART, all are measured:
@@ -45,7 +45,8 @@ Without a PART, all are measured:
   --watch-rate N    events per second of each cluster in that watch (default: 1); fractions are allowed
   --cluster FILE    kubeconfig of a cluster for the part calls, instead of a new one. The run creates and deletes its
                     namespace bench
-  --peer NAME=FILE  kubeconfig by which another gateway leads to that cluster; may be repeated
+  --peer NAME=URL   URL of that cluster at another gateway, or a kubeconfig; may be repeated. An HTTPS URL is used with
+                    the CA and the credential of --cluster, an HTTP URL without a credential
   --check-scale     check lists and a watch of 100 clusters, instead of measuring
   --write FILE      also write a page with the tables and plots: docs/benchmarks.md
   --help            print this help

@@ -91,6 +91,41 @@ func cpuTime(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
+// samples are the CPU time and the memory of a process, one of each for each interval.
+type samples struct {
+	pid      int
+	interval time.Duration
+	start    time.Time // beginning of the current interval
+	ticks    int       // at start
+	cpu      []int     // % of a core in each interval
+	memory   []int     // RssAnon at the end of each interval, in MiB
+}
+
+func startSamples(pid int, interval time.Duration) (*samples, error) {
+	ticks, err := cpuTicks(pid)
+	return &samples{pid: pid, interval: interval, start: time.Now(), ticks: ticks}, err
+}
+
+// sample adds a sample if the interval is over.
+func (s *samples) sample() error {
+	elapsed := time.Since(s.start)
+	if elapsed < s.interval {
+		return nil
+	}
+	ticks, err := cpuTicks(s.pid)
+	if err != nil {
+		return err
+	}
+	memory, err := memoryOf(s.pid, "RssAnon:")
+	if err != nil {
+		return err
+	}
+	s.cpu = append(s.cpu, int(100*float64(ticks-s.ticks)/ticksPerSecond/elapsed.Seconds()+0.5))
+	s.memory = append(s.memory, memory>>10)
+	s.start, s.ticks = s.start.Add(elapsed), ticks
+	return nil
+}
+
 // interrupt ends a process and waits for its end.
 func interrupt(process *exec.Cmd) {
 	_ = process.Process.Signal(os.Interrupt) // it may have ended

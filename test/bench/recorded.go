@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -22,11 +24,32 @@ type recordedMember struct {
 
 // recording has the documents of a cluster with pods.
 type recording struct {
-	pods      []byte // with commas between
-	ends      []int  // offset after each pod, without the comma
-	before    []byte // JSON of a pod before and after its name
-	after     []byte
-	documents map[string][]byte // discovery and OpenAPI by path; aggregated discovery has the prefix "aggregated "
+	pods, rows items  // rows are the pods in a Table
+	before     []byte // JSON of a pod before and after its name
+	after      []byte
+	documents  map[string][]byte // discovery and OpenAPI by path; aggregated discovery has the prefix "aggregated "
+}
+
+// items is the content of a JSON array.
+type items struct {
+	text []byte // with commas between
+	ends []int  // offset after each item, without the comma
+}
+
+func (i *items) add(item []byte) {
+	if len(i.ends) > 0 {
+		i.text = append(i.text, ',')
+	}
+	i.text = append(i.text, item...)
+	i.ends = append(i.ends, len(i.text))
+}
+
+// from returns the items from start to end, with commas between.
+func (i *items) from(start, end int) []byte {
+	if start == 0 {
+		return i.text[:i.ends[end-1]]
+	}
+	return i.text[i.ends[start-1]+1 : i.ends[end-1]]
 }
 
 func newRecording(pods, distinct int) (*recording, error) {
@@ -36,16 +59,27 @@ func newRecording(pods, distinct int) (*recording, error) {
 	}
 	r := &recording{before: before, after: after, documents: recordedDiscovery(distinct)}
 	for i := range pods {
-		if i > 0 {
-			r.pods = append(r.pods, ',')
-		}
-		r.pods = append(r.pods, before...)
-		r.pods = fmt.Appendf(r.pods, `"name":"pod-%06d","resourceVersion":"%d"`, i, i+1)
-		r.pods = append(r.pods, after...)
-		r.ends = append(r.ends, len(r.pods))
+		name := fmt.Appendf(nil, `"name":"pod-%06d","resourceVersion":"%d"`, i, i+1)
+		r.pods.add(slices.Concat(before, name, after))
+		r.rows.add(fmt.Appendf(nil, podRow, i, name))
 	}
 	return r, nil
 }
+
+// podColumns and podRow are parts of a Table, as kube-apiserver sends it. A row has a number and its pod's metadata.
+const (
+	podColumns = `"columnDefinitions":[{"name":"Name","type":"string","format":"name","description":"","priority":0},` +
+		`{"name":"Ready","type":"string","format":"","description":"","priority":0},` +
+		`{"name":"Status","type":"string","format":"","description":"","priority":0},` +
+		`{"name":"Restarts","type":"string","format":"","description":"","priority":0},` +
+		`{"name":"Age","type":"string","format":"","description":"","priority":0},` +
+		`{"name":"IP","type":"string","format":"","description":"","priority":1},` +
+		`{"name":"Node","type":"string","format":"","description":"","priority":1}]`
+	podRow = `{"cells":["pod-%06[1]d","2/2","Running","0","12d","10.0.0.1","node-17"],` +
+		`"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{%[2]s,"namespace":"shop",` +
+		`"uid":"6d1f3c0e-7d0c-4f6b-9f0e-3b1f7f3a2c11","creationTimestamp":"2026-09-21T12:53:20Z",` +
+		`"labels":{"app":"web","pod-template-hash":"7d9f4c6b58"}}}}`
+)
 
 const apiResources = `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods",` +
 	`"singularName":"pod","namespaced":true,"kind":"Pod","shortNames":["po"],"verbs":["get","list","watch"]}]}`
@@ -101,24 +135,26 @@ func (m *recordedMember) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(doc) // the client may be gone
 }
 
-// list writes the pods from the offset of continue, at most limit.
+// list writes the pods from the offset of continue, at most limit. It writes a Table if the client accepts one.
 func (m *recordedMember) list(w http.ResponseWriter, r *http.Request) {
-	first, _ := strconv.Atoi(r.URL.Query().Get("continue")) // without one, 0
-	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
-	end, start := len(m.ends), 0
-	if limit > 0 {
-		end = min(end, first+limit)
+	content, kind, columns, field := &m.pods, `"kind":"PodList","apiVersion":"v1"`, "", "items"
+	if strings.Contains(r.Header.Get("Accept"), "as=Table") {
+		content, kind = &m.rows, `"kind":"Table","apiVersion":"meta.k8s.io/v1"`
+		columns, field = podColumns+",", "rows"
 	}
-	if first > 0 {
-		start = m.ends[first-1] + 1
+	start, _ := strconv.Atoi(r.URL.Query().Get("continue")) // without one, 0
+	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+	end := len(content.ends)
+	if limit > 0 {
+		end = min(end, start+limit)
 	}
 	more := ""
-	if end < len(m.ends) {
-		more = fmt.Sprintf(`,"continue":"%d","remainingItemCount":%d`, end, len(m.ends)-end)
+	if end < len(content.ends) {
+		more = fmt.Sprintf(`,"continue":"%d","remainingItemCount":%d`, end, len(content.ends)-end)
 	}
-	_, _ = fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[`,
-		max(listVersion, m.version.Load()), more)
-	_, _ = w.Write(m.pods[start:m.ends[end-1]]) // the client may be gone
+	_, _ = fmt.Fprintf(w, `{%s,"metadata":{"resourceVersion":"%d"%s},%s"%s":[`, kind,
+		max(listVersion, m.version.Load()), more, columns, field)
+	_, _ = w.Write(content.from(start, end)) // the client may be gone
 	_, _ = w.Write([]byte("]}\n"))
 }
 

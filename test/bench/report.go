@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"html"
 	"io"
@@ -19,8 +20,9 @@ import (
 // report prints tables, and collects them for a page.
 type report struct {
 	io.Writer
-	plots []plot
-	goals []goal
+	kubernetes string // version of the real clusters; empty without them
+	plots      []plot
+	goals      []goal
 }
 
 // goal is a figure that a part measured, beside its limit.
@@ -78,7 +80,7 @@ func (r *report) writePage(file, tables string, parts []string) error {
 	page.WriteString("| | |\n|---|---|\n")
 	for _, row := range [][2]string{
 		{"date", time.Now().UTC().Format(time.DateOnly)}, {"machine", machine()}, {"Go", runtime.Version()},
-		{"revision", revision()},
+		{"Kubernetes", cmp.Or(r.kubernetes, "stand-ins only")}, {"revision", revision()},
 		{"command", "`make build-local && go run ./test/bench " + strings.Join(parts, " ") + "`"},
 	} {
 		_, _ = fmt.Fprintf(&page, "| %s | %s |\n", row[0], row[1])

@@ -13,7 +13,7 @@ import (
 // TestPage fails if the page lacked its plots, so that readers saw broken images, or a goal.
 func TestPage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")
-	r := &report{Writer: io.Discard, plots: []plot{{
+	r := &report{Writer: io.Discard, kubernetes: "v1.36.3", plots: []plot{{
 		title: "p50 < 2", file: "calls.svg", loads: []string{"GET & more", "LIST"}, endpoints: []string{"direct", "gateway"},
 		ratios: [][]float64{{0.5, 1.2}, {1, 4}},
 	}}}
@@ -27,6 +27,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"](calls.svg)", "load  p50", "go run ./test/bench calls", "| Go | go",
+		"| Kubernetes | v1.36.3 |",
 		"| p50 / proxy | at most 1.05 | 1.20 | missed |", "| calls/s / proxy | at least 0.95 | 0.96 | reached |"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page lacks %q:\n%s", want, page)

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -33,12 +33,6 @@ const (
 	realClusters  = 3    // beside them
 )
 
-// churn is the watch that watchScale measures.
-type churn struct {
-	duration time.Duration
-	rate     float64 // events per second of each cluster
-}
-
 // scale measures a fleet of 500 clusters with a million pods, beside the real clusters of set. The 500 are stand-ins
 // that serve recordings, because real ones would need more than one machine. A bare ReverseProxy copies the same lists.
 func scale(ctx context.Context, out *report, set *cluster.Set, dir string) error {
@@ -47,24 +41,17 @@ func scale(ctx context.Context, out *report, set *cluster.Set, dir string) error
 		return err
 	}
 	defer f.stop()
+	kubectlPage := func(ctx context.Context, out *report, f *scaleFleet) error {
+		return scaleKubectl(ctx, out, f, set.BuiltKubectl(), dir)
+	}
 	for _, measure := range []func(context.Context, *report, *scaleFleet) error{
-		scaleDiscovery, scaleFirstPage, scaleLists,
+		scaleDiscovery, scaleFirstPage, kubectlPage, scaleLists,
 	} {
 		if err := measure(ctx, out, f); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// watchScale measures a watch of the stand-ins of scale.
-func watchScale(ctx context.Context, out *report, dir string, churn churn) error {
-	f, err := startScaleFleet(ctx, nil, dir, standIns{Members: scaleMembers, Pods: scalePods, Events: churn.rate})
-	if err != nil {
-		return err
-	}
-	defer f.stop()
-	return scaleWatch(ctx, out, f, scaleMembers, churn.duration)
 }
 
 // scaleFleet is a gateway before the stand-ins, and a bare proxy to one of them.
@@ -202,6 +189,58 @@ func scaleFirstPage(ctx context.Context, out *report, f *scaleFleet) error {
 	return tw.Flush()
 }
 
+// scaleKubectl measures the time from the start of kubectl get pods -A until it has read the first 500 pods. kubectl
+// prints a Table only when it has all pages, so it is ended when it asks for the next ones.
+func scaleKubectl(ctx context.Context, out *report, f *scaleFleet, kubectl, dir string) error {
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(tw, "\nkubectl get pods -A, first 500 of %d pods\tp50 ms\tthe longest ms\t\n",
+		scaleMembers*scalePods)
+	for _, w := range []endpoint{f.plain, f.qualified} {
+		var elapsed []time.Duration
+		for round := range 8 {
+			d, err := untilSecondPage(ctx, kubectl, f.pass, w.url, dir)
+			if err != nil {
+				return fmt.Errorf("kubectl at %s: %w", w.name, err)
+			}
+			if round > 0 { // the first one fills kubectl's cache of discovery
+				elapsed = append(elapsed, d)
+			}
+		}
+		slices.Sort(elapsed)
+		out.atMost(w.name+": first page of a million pods by kubectl, with its start", ms(at(elapsed, 0.5)), 1000, " ms")
+		_, _ = fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t\n", w.name, ms(at(elapsed, 0.5)), ms(elapsed[len(elapsed)-1]))
+	}
+	return tw.Flush()
+}
+
+// untilSecondPage runs kubectl, whose log has a line before each request, until it asks for the second page.
+func untilSecondPage(ctx context.Context, kubectl, kubeconfig, server, home string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, kubectl, "--kubeconfig", kubeconfig, "--server", server, "get", "pods", "-A", "-v=7")
+	cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	defer func() {
+		cancel()
+		_ = cmd.Wait() // it was killed
+	}()
+	last := ""
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		last = lines.Text()
+		if strings.Contains(last, "continue=") {
+			return time.Since(start), nil
+		}
+	}
+	return 0, fmt.Errorf("kubectl asked for no second page; its last line: %s", last)
+}
+
 // scaleLists measures whole lists, and the same number of lists through a bare proxy.
 func scaleLists(ctx context.Context, out *report, f *scaleFleet) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -282,91 +321,4 @@ func watchMemory(process *exec.Cmd) func() int {
 		most <- peak
 	}()
 	return func() int { cancel(); return <-most }
-}
-
-// scaleWatch watches all members while each sends events. Every event must arrive, in order.
-func scaleWatch(ctx context.Context, out *report, f *scaleFleet, members int, d time.Duration) error {
-	pid := f.gateway.Process.Pid
-	ctx, cancel := context.WithTimeout(ctx, d+time.Minute)
-	defer cancel()
-	version, err := versionOf(ctx, f.plain)
-	if err != nil {
-		return err
-	}
-	resp, err := openAs(ctx, f.plain, podsPath+"?watch=1&resourceVersion="+version, "")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	before, err := cpuTicks(pid)
-	if err != nil {
-		return err
-	}
-	var memory []int
-	last, n := map[string]int{}, 0
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(make([]byte, 64<<10), 1<<20)
-	nextSample := time.Now().Add(d / 10)
-	end := time.Now().Add(d)
-	for ; time.Now().Before(end) && lines.Scan(); n++ {
-		cluster, version, err := scaleEvent(lines.Bytes())
-		if err != nil {
-			return err
-		}
-		if was, ok := last[cluster]; ok && version != was+1 {
-			return fmt.Errorf("cluster %s: event %d follows event %d", cluster, version, was)
-		}
-		last[cluster] = version
-		if time.Now().After(nextSample) {
-			now, err := memoryOf(pid, "RssAnon:")
-			if err != nil {
-				return err
-			}
-			memory, nextSample = append(memory, now>>10), time.Now().Add(d/10)
-		}
-	}
-	after, err := cpuTicks(pid)
-	if err != nil || len(last) != members || time.Now().Before(end) {
-		return errors.Join(fmt.Errorf("%d clusters sent %d events", len(last), n), err, lines.Err())
-	}
-	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(tw, "\nwatch of %d clusters\tevents\tlost\tCPU %% of a core\tRssAnon MB over time\t\n", members)
-	// A lost event is an error above.
-	out.atMost(fmt.Sprintf("watch of %d clusters for %v: events lost", members, d), 0, 0, "")
-	_, _ = fmt.Fprintf(tw, "%s\t%d\t0\t%.0f\t%v\t\n", d, n, 100*float64(after-before)/ticksPerSecond/d.Seconds(), memory)
-	return tw.Flush()
-}
-
-// versionOf returns the resourceVersion of the list of all members.
-func versionOf(ctx context.Context, w endpoint) (string, error) {
-	resp, err := open(ctx, w, podsPath+"?limit=1")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	var list struct {
-		Metadata struct{ ResourceVersion string }
-	}
-	err = json.NewDecoder(resp.Body).Decode(&list)
-	return list.Metadata.ResourceVersion, err
-}
-
-// scaleEvent returns the cluster of an event and the number that the cluster gave it.
-func scaleEvent(line []byte) (cluster string, number int, err error) {
-	var e struct {
-		Type   string
-		Object struct {
-			Metadata struct {
-				Annotations struct {
-					Cluster string `json:"resource.karmada.io/cached-from-cluster"`
-					Sent    string `json:"sent"`
-				}
-			}
-		}
-	}
-	if err := json.Unmarshal(line, &e); err != nil || e.Type != "MODIFIED" {
-		return "", 0, errors.Join(fmt.Errorf("an event %.200s", line), err)
-	}
-	number, err = strconv.Atoi(e.Object.Metadata.Annotations.Sent)
-	return e.Object.Metadata.Annotations.Cluster, number, err
 }

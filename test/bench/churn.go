@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"text/tabwriter"
+	"time"
+)
+
+// churn is the watch that watchScale measures.
+type churn struct {
+	duration time.Duration
+	rate     float64 // events per second of each cluster
+}
+
+// watchScale measures a watch of the stand-ins of scale.
+func watchScale(ctx context.Context, out *report, dir string, churn churn) error {
+	f, err := startScaleFleet(ctx, nil, dir, standIns{Members: scaleMembers, Pods: scalePods, Events: churn.rate})
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	return scaleWatch(ctx, out, f, scaleMembers, churn.duration)
+}
+
+// scaleWatch watches all members while each sends events. Every event must arrive, in order.
+func scaleWatch(ctx context.Context, out *report, f *scaleFleet, members int, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, d+time.Minute)
+	defer cancel()
+	version, err := versionOf(ctx, f.plain)
+	if err != nil {
+		return err
+	}
+	resp, err := openAs(ctx, f.plain, podsPath+"?watch=1&resourceVersion="+version, "")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	use, err := startSamples(f.gateway.Process.Pid, d/watchSamples)
+	if err != nil {
+		return err
+	}
+	last, n := map[string]int{}, 0
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(make([]byte, 64<<10), 1<<20)
+	end := time.Now().Add(d)
+	for ; time.Now().Before(end) && lines.Scan(); n++ {
+		cluster, version, err := scaleEvent(lines.Bytes())
+		if err != nil {
+			return err
+		}
+		if was, ok := last[cluster]; ok && version != was+1 {
+			return fmt.Errorf("cluster %s: event %d follows event %d", cluster, version, was)
+		}
+		last[cluster] = version
+		if err := use.sample(); err != nil {
+			return err
+		}
+	}
+	if len(last) != members || time.Now().Before(end) {
+		return errors.Join(fmt.Errorf("%d clusters sent %d events", len(last), n), lines.Err())
+	}
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(tw, "\nwatch of %d clusters\tevents\tlost\tCPU %% of a core over time\tRssAnon MB over time\t\n",
+		members)
+	// A lost event is an error above.
+	out.atMost(fmt.Sprintf("watch of %d clusters for %v: events lost", members, d), 0, 0, "")
+	_, _ = fmt.Fprintf(tw, "%s\t%d\t0\t%v\t%v\t\n", d, n, use.cpu, use.memory)
+	return tw.Flush()
+}
+
+const watchSamples = 10 // number of values of its CPU time and memory
+
+// versionOf returns the resourceVersion of the list of all members.
+func versionOf(ctx context.Context, w endpoint) (string, error) {
+	resp, err := open(ctx, w, podsPath+"?limit=1")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var list struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	err = json.NewDecoder(resp.Body).Decode(&list)
+	return list.Metadata.ResourceVersion, err
+}
+
+// scaleEvent returns the cluster of an event and the number that the cluster gave it.
+func scaleEvent(line []byte) (cluster string, number int, err error) {
+	var e struct {
+		Type   string
+		Object struct {
+			Metadata struct {
+				Annotations struct {
+					Cluster string `json:"resource.karmada.io/cached-from-cluster"`
+					Sent    string `json:"sent"`
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(line, &e); err != nil || e.Type != "MODIFIED" {
+		return "", 0, errors.Join(fmt.Errorf("an event %.200s", line), err)
+	}
+	number, err = strconv.Atoi(e.Object.Metadata.Annotations.Sent)
+	return e.Object.Metadata.Annotations.Cluster, number, err
+}
