@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
@@ -22,24 +23,31 @@ type account struct {
 	url string
 }
 
-func newAccount(t *testing.T) account {
-	t.Helper()
+// startMoto starts the moto of all tests, since a start needs more time than most tests. It ends with this process.
+var startMoto = sync.OnceValues(func() (*mototest.Server, error) {
 	patch, err := filepath.Abs("testdata/cloudformation.py")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	moto, err := mototest.Start(patch)
+	return mototest.Start(patch)
+})
+
+// newAccount returns an account without resources. The one before has none any more, so no test may run in parallel.
+func newAccount(t *testing.T) account {
+	t.Helper()
+	moto, err := startMoto()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(moto.Close)
 	for k, v := range map[string]string{
 		"AWS_ENDPOINT_URL": moto.URL, "AWS_REGION": region, "AWS_DEFAULT_REGION": region, "AWS_ACCESS_KEY_ID": "test",
 		"AWS_SECRET_ACCESS_KEY": "test", "DIST": emptyFunctions(t),
 	} {
 		t.Setenv(k, v)
 	}
-	return account{t, moto.URL}
+	a := account{t, moto.URL}
+	a.call("moto", http.MethodPost, "/moto-api/reset", "", "")
+	return a
 }
 
 // emptyFunctions returns a directory with a zip for each function, as DIST has them. moto stores them and never runs
