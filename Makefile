@@ -39,13 +39,17 @@ PORTABLE := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-b
 LOCAL    := ./test/leak ./test/clients/terminal ./test/conformance ./test/upgrade ./test/bench/coldstart ./test/demo/picture \
   ./test/cluster/build ./test/cluster/ownership ./test/cluster/pki ./test/cluster/published \
   ./test/kubelet/crilog ./test/kubelet/expansion ./test/kubelet/shim
-# Packages that the slow suites run, and make test does not.
-SLOW := /test/(browser|browser/console|clients|kubernetes)$$
+# Packages that the slow suites run, and make test does not. It runs test/rules without the race detector.
+SLOW := /test/(browser|browser/console|clients|kubernetes|rules)$$
 # Packages whose tests depend only on their code and on files that they open. Go runs them again when these change.
-CACHED := ./websocket-bridge/... ./shared/fleet/... ./shared/... ./functions/...
+CACHED := ./websocket-bridge/... ./shared/fleet/... ./shared/... ./functions/... \
+  ./infra/aws/canary/... ./infra/kubernetes ./infra/local/frontdoor ./infra/local/lambda/event ./infra/local/terminal \
+  ./infra/server ./scripts/style/... ./test/clients/terminal ./test/cluster/pki ./test/conformance ./test/demo/picture \
+  ./test/kubelet/crilog ./test/kubelet/expansion ./test/kubelet/shim ./test/leak
 # The packages that last longest come first. At the end they would run alone, and leave cores idle.
 LONG  := e2e/streams e2e/fleet e2e/gateway e2e/access e2e/private e2e/api hub access cluster fleetcheck kubelet
-TESTS = $$(go list ./infra/aws $(LONG:%=./test/%) ./infra/... ./scripts/... ./test/... | grep -vE '$(SLOW)')
+TESTS = $$(go list ./infra/aws $(LONG:%=./test/%) ./infra/... ./scripts/... ./test/... | grep -vE '$(SLOW)' | \
+  grep -vxF "$$(go list $(CACHED))")
 
 # A long step prints its name, the elapsed time and, if it fails, what it needs.
 STEP     := scripts/step
@@ -123,6 +127,7 @@ test: build-local moto clusters ## Run every test but the slow suites, on real c
 	@$(STEP) "run the other tests" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m $(TESTS)
 	@$(STEP) "test the images" $(NEEDS_GO) go test -C infra/release -count=1 ./image ./images
 	@$(STEP) "check the licenses of all dependencies" $(NEEDS_GO) go test -C scripts/checks ./...
+	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules
 
 test-e2e: build-local moto clusters ## Run the end-to-end tests of one area: AREA=fleet, gateway, streams, private, access or api
 	@$(STEP) "run the end-to-end tests of $(AREA)" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m ./test/e2e/$(AREA)
