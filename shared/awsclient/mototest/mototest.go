@@ -52,6 +52,12 @@ func Start(patches ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, patch := range patches {
+		// go test repeats a test if a file that this process opened has changed. It does not see what Python opens.
+		if _, err := os.ReadFile(patch); err != nil {
+			return nil, fmt.Errorf("read a patch of moto: %w", err)
+		}
+	}
 	//nolint:gosec // the tester's own interpreter
 	cmd := exec.CommandContext(context.Background(), python, append([]string{"-c", script}, patches...)...)
 	stderr := &tail{}
@@ -79,7 +85,8 @@ func Start(patches ...string) (*Server, error) {
 	return s, nil
 }
 
-// Main is the TestMain of a package whose tests share the moto in *moto. It does not return.
+// Main is the TestMain of a package whose tests share the moto in *moto. It does not return. A package with patches
+// calls Start in a test instead, because go test records no files that TestMain opens before m.Run.
 func Main(m *testing.M, moto **Server) {
 	server, err := Start()
 	if err != nil {
@@ -103,6 +110,7 @@ func (s *Server) Close() {
 // Config returns a configuration for clients of a fake AWS at url. Its HTTP client has no timeout, so that a slow
 // machine makes no second attempt.
 func Config(url string) aws.Config {
+	trackRequirements() // Main calls Python before go test begins to record files
 	return aws.Config{
 		Region:       "eu-central-1",
 		BaseEndpoint: aws.String(url),
@@ -114,6 +122,7 @@ func Config(url string) aws.Config {
 
 // Python returns PythonEnv, python3 or .venv/bin/python3, whichever has the modules. The error has instructions.
 func Python(modules ...string) (string, error) {
+	trackRequirements()
 	if p := os.Getenv(PythonEnv); p != "" {
 		if err := has(p, modules); err != nil {
 			return "", fmt.Errorf("%s=%s: %w", PythonEnv, p, err)
@@ -135,6 +144,13 @@ func Python(modules ...string) (string, error) {
 	return "",
 		fmt.Errorf("no Python with "+strings.Join(modules, ", ")+"; run `make moto`, or set %s: %w", PythonEnv,
 			errors.Join(errs...))
+}
+
+// trackRequirements makes go test repeat a test if other versions of the Python modules are required.
+func trackRequirements() {
+	if root, err := root(); err == nil {
+		_, _ = os.Stat(filepath.Join(root, "test", "moto", "requirements.txt"))
+	}
 }
 
 func has(python string, modules []string) error {

@@ -21,8 +21,14 @@ func TestStart(t *testing.T) {
 		t.Errorf("moto answers %s", r.Status)
 	}
 	s.Close()
-	if s.cmd.ProcessState == nil {
-		t.Error("moto goes on")
+	if state := s.cmd.ProcessState; !state.Success() {
+		t.Errorf("moto ended with %s", state)
+	}
+}
+
+func TestStartWithoutPatch(t *testing.T) {
+	if _, err := Start("testdata/nowhere.py"); err == nil || !strings.Contains(err.Error(), "testdata/nowhere.py") {
+		t.Errorf("no patch: %v, want its name", err)
 	}
 }
 

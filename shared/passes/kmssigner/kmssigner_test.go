@@ -3,9 +3,8 @@ package kmssigner_test
 import (
 	"crypto/sha256"
 	"errors"
-	"fmt"
-	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -21,25 +20,24 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-var moto *mototest.Server
-
-func TestMain(m *testing.M) {
-	server, err := mototest.Start("testdata/digest.py")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	moto = server
-	code := m.Run()
-	server.Close()
-	os.Exit(code)
-}
-
 const gatewayURL = "https://gateway.example.com"
+
+// startMoto starts the moto of all tests, which ends with this process. In TestMain, go test would not record that the
+// tests depend on the patch.
+var startMoto = sync.OnceValues(func() (*mototest.Server, error) { return mototest.Start("testdata/digest.py") })
+
+func motoURL(t *testing.T) string {
+	t.Helper()
+	moto, err := startMoto()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return moto.URL
+}
 
 func newKey(t *testing.T, spec types.KeySpec, usage types.KeyUsageType) string {
 	t.Helper()
-	client := kms.NewFromConfig(mototest.Config(moto.URL))
+	client := kms.NewFromConfig(mototest.Config(motoURL(t)))
 	out, err := client.CreateKey(t.Context(), &kms.CreateKeyInput{KeySpec: spec, KeyUsage: usage})
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +55,7 @@ func request(name string) *v1alpha1.Pass {
 func TestPassesByKMS(t *testing.T) {
 	arn := newKey(t, types.KeySpecEccNistP256, types.KeyUsageTypeSignVerify)
 	i := clustertest.NewInstallation(t)
-	signer := kmssigner.New(mototest.Config(moto.URL), arn)
+	signer := kmssigner.New(mototest.Config(motoURL(t)), arn)
 	issuer := &passes.Issuer{Objects: i.Objects, Secrets: i.Secrets, URL: gatewayURL, Signer: signer}
 	verifier := passes.NewVerifier(passes.Config{Objects: i.Objects, Secrets: i.Secrets, URL: gatewayURL})
 	for _, name := range []string{"first", "second"} {
@@ -84,7 +82,7 @@ func TestKeysThatDoNotFit(t *testing.T) {
 		"none":          {"00000000-0000-0000-0000-000000000000", "kms:GetPublicKey"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := kmssigner.New(mototest.Config(moto.URL), tt.key)
+			s := kmssigner.New(mototest.Config(motoURL(t)), tt.key)
 			if _, _, err := s.Public(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %s", err, tt.want)
 			}
@@ -97,7 +95,7 @@ func TestKeysThatDoNotFit(t *testing.T) {
 
 // A program that may not use the key must not report an outage, since callers would wait for its end.
 func TestWithoutRights(t *testing.T) {
-	front := mototest.NewFront(t, moto.URL)
+	front := mototest.NewFront(t, motoURL(t))
 	s := kmssigner.New(mototest.Config(front.URL), newKey(t, types.KeySpecEccNistP256, types.KeyUsageTypeSignVerify))
 	if _, _, err := s.Public(t.Context()); err != nil {
 		t.Fatal(err)
