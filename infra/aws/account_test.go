@@ -32,7 +32,7 @@ var startMoto = sync.OnceValues(func() (*mototest.Server, error) {
 	return mototest.Start(patch)
 })
 
-// newAccount returns an account without resources. The one before has none any more, so no test may run in parallel.
+// newAccount resets moto and returns an empty account. Tests share moto, so they may not run in parallel.
 func newAccount(t *testing.T) account {
 	t.Helper()
 	moto, err := startMoto()

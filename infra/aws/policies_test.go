@@ -34,14 +34,14 @@ func policies(t *testing.T, kind string, options ...string) []json.RawMessage {
 	}, options...)...)
 }
 
-// written has the files that policies.py wrote before, by its arguments.
-var written = map[string][]json.RawMessage{}
+// policyFiles caches the output of policies.py by its arguments.
+var policyFiles = map[string][]json.RawMessage{}
 
 // documents runs policies.py once for the same arguments, and returns the files that it writes.
 func documents(t *testing.T, args ...string) []json.RawMessage {
 	t.Helper()
 	key := strings.Join(args, " ")
-	if all, ok := written[key]; ok {
+	if all, ok := policyFiles[key]; ok {
 		return all
 	}
 	dir := t.TempDir()
@@ -60,7 +60,7 @@ func documents(t *testing.T, args ...string) []json.RawMessage {
 	if files, err := os.ReadDir(dir); err != nil || len(files) != len(all) {
 		t.Errorf("it prints the names\n%sof %d files (%v)", out, len(files), err)
 	}
-	written[key] = all
+	policyFiles[key] = all
 	return all
 }
 

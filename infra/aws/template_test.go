@@ -89,7 +89,11 @@ func decode(t *testing.T, translated map[string]json.RawMessage) map[string]*tem
 	return all
 }
 
+// python runs a program of Python at the root of the checkout, and returns its standard output.
 func python(args ...string) ([]byte, error) {
+	if err := trackScripts(); err != nil {
+		return nil, err
+	}
 	interpreter, err := mototest.Python("moto", "boto3", "cfnlint", "samtranslator")
 	if err != nil {
 		return nil, err
@@ -105,6 +109,24 @@ func python(args ...string) ([]byte, error) {
 		err = fmt.Errorf("python %s: %w\n%s%s", strings.Join(args, " "), err, out, stderr.Bytes())
 	}
 	return out, err
+}
+
+// trackScripts stats the files that the programs of Python read, so that go test repeats these tests after a change. It
+// does not see what child processes read.
+func trackScripts() error {
+	for _, pattern := range []string{"template.yaml", "infra/aws/*.py", "infra/aws/*.yaml", "infra/aws/testdata/*",
+		"infra/localstack/*"} {
+		names, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if _, err := os.Stat(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // render formats a value of a template. Computed parts become ${...}. For Fn::If it returns both values.
