@@ -37,8 +37,17 @@ func (p programs) path(t *testing.T, others bool) string {
 	return dir
 }
 
+// trackMakefile makes go test repeat a test after a change of the Makefile, which only the test's child processes read.
+func trackMakefile(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat("../Makefile"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A machine without Node or Chromium must still run one slow suite for each commit. CI's output must name the others.
 func TestCISuiteIsOneThatTheMachineCanRun(t *testing.T) {
+	trackMakefile(t)
 	const (
 		works      = "exit 0"
 		fails      = "exit 9"
@@ -109,12 +118,14 @@ func ci(t *testing.T, p programs) *exec.Cmd {
 	return cmd
 }
 
+// otherSuite is a line in CI's output for a commit whose hash begins with 000003.
+const otherSuite = "==> CI: not run: make fuzz: runs for other commits\n"
+
 // CI would not find the faults that only an omitted step finds.
 func TestCIRunsEveryStep(t *testing.T) {
 	calls := filepath.Join(t.TempDir(), "calls")
 	cmd := ci(t, programs{"make": `echo "$@" >> ` + calls, "git": "echo 000003"})
-	const other = "==> CI: not run: make fuzz: runs for other commits\n"
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), other) {
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), otherSuite) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	got, err := os.ReadFile(calls)
@@ -124,12 +135,18 @@ func TestCIRunsEveryStep(t *testing.T) {
 	}
 }
 
+// CI must not hide a failure, nor run a suite after one. If a suite fails, its output must still name the others.
 func TestCIFailsWithMake(t *testing.T) {
-	cmd := ci(t, programs{"make": `[ "$1" != test ] || exit 3`})
-	out, err := cmd.CombinedOutput()
-	wantExitCode(t, err, 3)
-	if strings.Contains(string(out), "slow suite") {
-		t.Errorf("CI goes on after a failure:\n%s", out)
+	for target, wantSuites := range map[string]bool{"test": false, "soak": true} {
+		t.Run(target, func(t *testing.T) {
+			cmd := ci(t, programs{"make": `[ "$1" != ` + target + ` ] || exit 3`, "git": "echo 000003"})
+			out, err := cmd.CombinedOutput()
+			wantExitCode(t, err, 3)
+			if strings.Contains(string(out), "slow suite") != wantSuites ||
+				strings.Contains(string(out), otherSuite) != wantSuites {
+				t.Errorf("want suites: %t\n%s", wantSuites, out)
+			}
+		})
 	}
 }
 

@@ -104,6 +104,7 @@ func TestReleaseIsDescribed(t *testing.T) {
 // TestFunctionsHaveTheVersion fails if functions of AWS do not report the version of their release. sam build copies
 // the checkout without its repository.
 func TestFunctionsHaveTheVersion(t *testing.T) {
+	trackMakefile(t)
 	cmd := exec.CommandContext(t.Context(), "make", "--dry-run", "build-ProxyFunction", "BUILD_VERSION=v1.2.3",
 		"BUILD_REVISION=0123abc", "BUILD_DATE=2026-11-28T00:00:00Z", "ARTIFACTS_DIR=x")
 	cmd.Dir = ".."
