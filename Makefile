@@ -14,8 +14,10 @@ AS_BUILT  := env CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath"
 LINT      := $(AS_BUILT) GOLANGCI_LINT_CACHE=$(CURDIR)/dist/lint go tool -modfile=scripts/lint/go.mod golangci-lint
 # Tests mostly wait, so twice as many packages as cores run in parallel.
 JOBS      ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
+# The race detector needs a C compiler.
+RACE      := $(if $(shell command -v $$(go env CC 2>/dev/null)),-race)
 # Without DWARF, the test programs link in half the time. With -trimpath, all checkouts share compiled packages.
-GOTEST    := go test -race -trimpath -ldflags=-w -p $(JOBS)
+GOTEST    := go test $(RACE) -trimpath -ldflags=-w -p $(JOBS)
 ARCH      ?= arm64
 BINDIR    ?= /usr/local/bin
 REPOSITORY ?= clusterpass-bridge
@@ -32,7 +34,7 @@ FUZZTIME  ?= 20s
 SOAK      ?= 2h
 CHROMIUM  ?= $(shell command -v chromium || command -v google-chrome)
 
-# Packages that users run, also on macOS. Their tests need Go, a C compiler and Python, but no cluster.
+# Packages that users run, also on macOS. Their tests need Go and Python, but no cluster.
 PORTABLE := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-bridge/...
 
 # The other packages whose tests start no cluster. test/rules finds those that are missing here.
@@ -41,15 +43,19 @@ LOCAL    := ./test/leak ./test/clients/terminal ./test/conformance ./test/upgrad
   ./test/kubelet/crilog ./test/kubelet/expansion ./test/kubelet/shim
 # Packages that the slow suites run, and make test does not. It runs test/rules without the race detector.
 SLOW := /test/(browser|browser/console|clients|kubernetes|rules)$$
-# Packages whose tests depend only on their code and on files that they open. Go runs them again when these change.
+# Packages whose tests depend only on their code and on files that the test process opens. Go runs them again when these
+# change. It does not notice changed programs outside the module, such as Python with moto, and aws. That is accepted.
 CACHED := ./websocket-bridge/... ./shared/fleet/... ./shared/... ./functions/... \
   ./infra/aws/canary/... ./infra/kubernetes ./infra/local/frontdoor ./infra/local/lambda/event ./infra/local/terminal \
-  ./infra/server ./scripts/style/... ./test/clients/terminal ./test/cluster/pki ./test/conformance ./test/demo/picture \
+  ./infra/server ./scripts/style/... ./test/clients/terminal ./test/cluster/pki ./test/demo/picture \
   ./test/kubelet/crilog ./test/kubelet/expansion ./test/kubelet/shim ./test/leak
 # The packages that last longest come first. At the end they would run alone, and leave cores idle.
 LONG  := e2e/streams e2e/fleet e2e/gateway e2e/access e2e/private e2e/api hub access cluster fleetcheck kubelet
 TESTS = $$(go list ./infra/aws $(LONG:%=./test/%) ./infra/... ./scripts/... ./test/... | grep -vE '$(SLOW)' | \
   grep -vxF "$$(go list $(CACHED))")
+
+# Modules with code of their own, so that the product does not depend on what they need.
+MODULES := infra/release scripts/checks
 
 # A long step prints its name, the elapsed time and, if it fails, what it needs.
 STEP     := scripts/step
@@ -57,7 +63,7 @@ CONSOLE  := websocket-bridge/console/dist/index.html
 # Builds of programs that others run contain the console if Node can build it. A release always contains it.
 WITH_CONSOLE := $(if $(and $(shell command -v node),$(shell command -v npm)),$(CONSOLE))
 NEEDS_GO := "Go 1.26.4 or later, git, and the Go module proxy or a full module cache"
-NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Python 3; the output above names the failed test"
+NEEDS_TEST := "Go 1.26.4 or later, curl and Python 3; the output above names the failed test"
 
 .DEFAULT_GOAL := help
 .PHONY: help demo picture up build-demo build-up install check lint vet rules vulncheck licenses test test-e2e test-all test-clients test-browser measure-console test-kubernetes test-conformance test-scale moto soak diagram fuzz bench \
@@ -96,7 +102,7 @@ install: ## Install clusterpass, also as a plugin of kubectl: kubectl clusterpas
 
 # Slow tests skip themselves with -short. make test runs them.
 check: lint vet rules vulncheck build-local moto ## Run before every commit: lint, vet, style findings and the quick tests without clusters (2 minutes)
-	@$(STEP) "test the packages that need no cluster" $(NEEDS_CC) $(GOTEST) -short $(PORTABLE) $(LOCAL)
+	@$(STEP) "test the packages that need no cluster" $(NEEDS_TEST) $(GOTEST) -short $(PORTABLE) $(LOCAL)
 	@$(STEP) "test the images" $(NEEDS_GO) go test -C infra/release -short ./image ./images
 	@$(STEP) "check the licenses of all dependencies" $(NEEDS_GO) go test -C scripts/checks ./...
 	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules # no cache: it reads the whole tree
@@ -112,10 +118,13 @@ licenses: ## Report the licenses of all dependencies, with their texts, in dist/
 lint: ## Run the linters
 	@$(STEP) "check the workflows" $(NEEDS_GO) go tool -modfile=scripts/checks/go.mod actionlint -shellcheck= -pyflakes=
 	@$(STEP) "lint (the first run builds the linter: minutes)" $(NEEDS_GO) $(LINT) run ./...
-	@cd infra/release && ../../$(STEP) "lint the module of the images" $(NEEDS_GO) $(subst scripts/lint,../../scripts/lint,$(LINT)) run ./...
+	@for module in $(MODULES); do (cd $$module && ../../$(STEP) "lint the module $$module" $(NEEDS_GO) \
+	  $(subst scripts/lint,../../scripts/lint,$(LINT)) run ./...) || exit 1; done
 
 vet: ## Run go vet, also for macOS, and compile clusterpass for Windows
 	@$(STEP) "go vet" $(NEEDS_GO) $(AS_BUILT) go vet ./...
+	@for module in $(MODULES); do $(STEP) "go vet of the module $$module" $(NEEDS_GO) \
+	  $(AS_BUILT) go vet -C $$module ./... || exit 1; done
 	@$(STEP) "go vet for macOS" $(NEEDS_GO) $(AS_BUILT) GOOS=darwin go vet $(PORTABLE)
 	@$(STEP) "compile clusterpass for Windows" $(NEEDS_GO) $(AS_BUILT) GOOS=windows go build -o /dev/null ./scripts/clusterpass
 
@@ -123,14 +132,14 @@ rules: ## Refuse style findings in comments and docs
 	@$(STEP) "check the style of comments and docs" "Go 1.26.4 or later; CONTRIBUTING.md lists the rules" go run ./scripts/style
 
 test: build-local moto clusters ## Run every test but the slow suites, on real clusters (the first run builds Kubernetes)
-	@$(STEP) "run the tests without clusters, unless they passed and nothing changed" $(NEEDS_CC) $(GOTEST) -timeout 30m $(CACHED)
-	@$(STEP) "run the other tests" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m $(TESTS)
+	@$(STEP) "run the tests without clusters, unless they passed and nothing changed" $(NEEDS_TEST) $(GOTEST) -timeout 30m $(CACHED)
+	@$(STEP) "run the other tests" $(NEEDS_TEST) $(GOTEST) -count=1 -timeout 30m $(TESTS)
 	@$(STEP) "test the images" $(NEEDS_GO) go test -C infra/release -count=1 ./image ./images
 	@$(STEP) "check the licenses of all dependencies" $(NEEDS_GO) go test -C scripts/checks ./...
 	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules
 
 test-e2e: build-local moto clusters ## Run the end-to-end tests of one area: AREA=fleet, gateway, streams, private, access or api
-	@$(STEP) "run the end-to-end tests of $(AREA)" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m ./test/e2e/$(AREA)
+	@$(STEP) "run the end-to-end tests of $(AREA)" $(NEEDS_TEST) $(GOTEST) -count=1 -timeout 30m ./test/e2e/$(AREA)
 
 # Requirements of a slow suite beyond those of make test. scripts/ci-suite skips suites whose target fails.
 needs-test-clients:
@@ -187,7 +196,7 @@ test-conformance: build-local ## Slow suite: Kubernetes' conformance specs, dire
 	@dist/local/conformance $(ARGS)
 
 soak: build-local moto clusters ## Slow suite: compare the fleet with real clusters for SOAK=2h, through writes, cuts and restarts
-	@CLUSTERPASS_SOAK=$(SOAK) $(STEP) "compare the fleet with its clusters for $(SOAK)" $(NEEDS_CC) \
+	@CLUSTERPASS_SOAK=$(SOAK) $(STEP) "compare the fleet with its clusters for $(SOAK)" $(NEEDS_TEST) \
 	  $(GOTEST) -count=1 -v -timeout 0 -run '^(TestFleetInformers|TestFleetAnswersAsItsClusters)$$' ./test/e2e/fleet ./test/fleetcheck
 
 test-scale: build-local ## Slow suite: lists and a watch of a fleet of 100 clusters, checked and not measured (2 minutes)
@@ -210,9 +219,9 @@ moto: ## Install the Python packages that the tests need into .venv, unless Pyth
 	.venv/bin/python3 -c 'import moto.server, cfnlint, samtranslator, awscli, websockets' 2>/dev/null || \
 	$(STEP) "install Python packages" "Python 3 with venv and pip and a package index, or CLUSTERPASS_PYTHON=PATH of a Python that has the packages of test/moto/requirements.txt" test/moto/install
 
-bench: build-local moto ## Measure the gateway compared with direct requests, and cold starts
+bench: build-local moto ## Measure the gateway compared with direct requests, and cold starts (ARGS=--help)
 	@$(STEP) "build the benchmarks" $(NEEDS_GO) $(AS_BUILT) go build -o dist/local/ ./test/bench
-	@$(STEP) "measure the gateway and direct requests" $(NEEDS_GO) dist/local/bench --write docs/benchmarks.md
+	@$(STEP) "measure the gateway and direct requests" $(NEEDS_GO) dist/local/bench --write docs/benchmarks.md $(ARGS)
 	@$(STEP) "measure access decisions" $(NEEDS_GO) go test -run '^$$' -bench Allowed ./shared/access
 
 build: $(WITH_CONSOLE) build-local ## Build the functions' zips (arm64, amd64), the bridge and the agent into dist/
@@ -289,7 +298,7 @@ aws-rules: ## Generate infra/aws/rules.yaml from the routing table
 	@$(STEP) "write infra/aws/rules.yaml" $(NEEDS_GO) go run ./infra/aws/rules > infra/aws/rules.yaml
 
 deploy-check: build-local moto ## Check the AWS templates without AWS
-	@$(STEP) "check the AWS templates" $(NEEDS_CC) go test -count=1 ./infra/aws/...
+	@$(STEP) "check the AWS templates" $(NEEDS_TEST) go test -count=1 ./infra/aws/...
 
 clean: ## Delete all build results
 	rm -rf dist

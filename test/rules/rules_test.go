@@ -218,29 +218,59 @@ func TestOnlyLocalProgramRunsPlugins(t *testing.T) {
 
 // TestCheckRunsEveryTestWithoutCluster: make check would miss faults that it can find within seconds.
 func TestCheckRunsEveryTestWithoutCluster(t *testing.T) {
+	local := makeVariable(t, "LOCAL")
+	for tested, deps := range testDeps(t, "./test/...") {
+		// make check runs test/rules by itself, without the cache.
+		if tested != "test/rules" && !slices.Contains(deps, module+"test/cluster") && !slices.Contains(local, "./"+tested) {
+			t.Errorf("%s starts no cluster: add it to LOCAL in the Makefile", tested)
+		}
+	}
+}
+
+// TestCachedTestsStartNoCluster: make test would not repeat tests after a change of the programs of a cluster, which go
+// test does not see.
+func TestCachedTestsStartNoCluster(t *testing.T) {
+	for tested, deps := range testDeps(t, makeVariable(t, "CACHED")...) {
+		if slices.Contains(deps, module+"test/cluster") {
+			t.Errorf("%s starts a cluster: remove it from CACHED in the Makefile", tested)
+		}
+	}
+}
+
+// makeVariable returns the fields of a variable in the Makefile.
+func makeVariable(t *testing.T, name string) []string {
+	t.Helper()
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(strings.ReplaceAll(string(makefile), "\\\n", " "), "\nLOCAL ")
+	_, rest, _ := strings.Cut(strings.ReplaceAll(string(makefile), "\\\n", " "), "\n"+name+" ")
 	line, _, _ := strings.Cut(rest, "\n")
-	local := strings.Fields(line)
+	_, value, found := strings.Cut(line, ":=")
+	if !found {
+		t.Fatalf("the Makefile does not set %s", name)
+	}
+	return strings.Fields(value)
+}
+
+// testDeps maps each package with tests, relative to the module, to the packages that its test program links.
+func testDeps(t *testing.T, packages ...string) map[string][]string {
+	t.Helper()
 	const format = `{{.ImportPath}} {{join .Deps " "}}`
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-test", "-f", format, "./test/...")
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-test", "-f", format}, packages...)...)
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
+	all := map[string][]string{}
 	for line := range strings.Lines(string(out)) {
 		deps := strings.Fields(line)
-		tested, isTest := strings.CutSuffix(strings.TrimPrefix(deps[0], module), ".test")
-		// make check runs test/rules by itself, without the cache.
-		if isTest && tested != "test/rules" && !slices.Contains(deps, module+"test/cluster") &&
-			!slices.Contains(local, "./"+tested) {
-			t.Errorf("%s starts no cluster: add it to LOCAL in the Makefile", tested)
+		if tested, isTest := strings.CutSuffix(strings.TrimPrefix(deps[0], module), ".test"); isTest {
+			all[tested] = deps
 		}
 	}
+	return all
 }
 
 // TestOnlyMainSetsGlobals: a library package must not change what other code in the process logs.
