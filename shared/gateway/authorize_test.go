@@ -425,6 +425,7 @@ func wantStreamEnd(t *testing.T, h *fixture, path string, header http.Header, re
 		t.Fatal(resp.Status)
 	}
 	go func() { _, err := io.ReadAll(resp.Body); ended <- err }()
+	// In this time, gatewaytest's gateway checks the right several times. The stream must continue while the right exists.
 	select {
 	case err := <-ended:
 		t.Fatalf("the stream ended before its right: %v", err)

@@ -96,6 +96,7 @@ func checkRecordedAttach(t *testing.T, g e2e.Kubectl, ns, word string) {
 // checkRecordedRun fails if the session with a new pod is not recorded. Its command runs, as that of any pod.
 func checkRecordedRun(t *testing.T, g e2e.Kubectl, ns, word string) {
 	t.Helper()
+	// kube-apiserver may lose the last output of a command that ends before its stdin, so the command waits.
 	r := g.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(word+"\n"), "-n", ns, "run", word, "-i", "--rm",
 		"--grace-period=1", "--quiet", "--restart=Never", "--image=any", "--", "sh", "-c", "read x; echo got $x; sleep 1")
 	if !strings.Contains(r.Stdout, "got "+word) {
@@ -151,6 +152,7 @@ func TestRecordedDebugContainers(t *testing.T) {
 
 func checkRecordedDebug(t *testing.T, g e2e.Kubectl, ns, word string) {
 	t.Helper()
+	// kube-apiserver may lose the last output of a command that ends before its stdin, so the command waits.
 	r := g.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(word+"\n"), "-n", ns, "debug", "shell", "-i",
 		"--quiet", "--image=any", "--", "sh", "-c", "read x; echo debugged $x; sleep 1")
 	if !strings.Contains(r.Stdout, "debugged "+word) {
