@@ -53,12 +53,12 @@ type part struct {
 }
 
 // allParts returns the parts. hammerRate is an argument of hang, and watch of churn.
-func allParts(hammerRate int, watch churn) []part {
+func allParts(hammerRate int, watch churnOptions) []part {
 	hangs := func(ctx context.Context, out *report, set *cluster.Set, dir string) error {
 		return hang(ctx, out, set, dir, hammerRate)
 	}
 	watches := func(ctx context.Context, out *report, _ *cluster.Set, dir string) error {
-		return watchScale(ctx, out, dir, watch)
+		return measureChurn(ctx, out, dir, watch)
 	}
 	return []part{
 		{"coldstart", coldStarts, true}, {"idle", idle, true}, {"far", far, true}, {"churn", watches, true},
@@ -69,7 +69,7 @@ func allParts(hammerRate int, watch churn) []part {
 }
 
 // run measures the named parts, or all.
-func run(ctx context.Context, out *report, names []string, hammerRate int, watch churn) (err error) {
+func run(ctx context.Context, out *report, names []string, hammerRate int, watch churnOptions) (err error) {
 	parts := allParts(hammerRate, watch)
 	for _, name := range names {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
@@ -139,6 +139,13 @@ func fill(ctx context.Context, cfg *rest.Config) error {
 		metav1.CreateOptions{}); err != nil {
 		return err
 	}
+	if err := createConfigMaps(ctx, client); err != nil {
+		return errors.Join(err, empty(context.WithoutCancel(ctx), cfg))
+	}
+	return nil
+}
+
+func createConfigMaps(ctx context.Context, client kubernetes.Interface) error {
 	random := make([]byte, 50_000)
 	for i := range 100 {
 		_, _ = rand.Read(random) // never fails
@@ -202,7 +209,7 @@ func startGateway(
 // measure makes the calls of all endpoints, interleaved, and prints their durations.
 func measure(ctx context.Context, out io.Writer, endpoints []endpoint, loads []load) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "load\tway\tp50 ms\tp95 ms\tcalls/s\tp50 / direct\t")
+	_, _ = fmt.Fprintln(tw, "load\tthrough\tp50 ms\tp95 ms\tcalls/s\tp50 / direct\t")
 	for _, l := range loads {
 		elapsed := make([][]time.Duration, len(endpoints))
 		wall := make([]time.Duration, len(endpoints))

@@ -112,13 +112,21 @@ func measureCalls(ctx context.Context, out *report, kubeconfig string, peers []p
 	return compareFirstBytes(ctx, out, endpoints, loads[len(loads)-1])
 }
 
-// checkEndpoints makes one call of each load to each endpoint, so that a peer that lacks the cluster fails before the
-// measurement.
+// checkEndpoints makes one call of each load to each endpoint. It fails if a peer lacks the cluster, or answers with
+// something else: the list must have the size that it has directly, within 1 %.
 func checkEndpoints(ctx context.Context, endpoints []*proxied, loads []load) error {
-	for _, p := range endpoints {
-		for _, l := range loads {
-			if err := get(ctx, p.endpoint, l.path); err != nil {
+	for _, l := range loads {
+		var direct int64
+		for i, p := range endpoints {
+			size, err := read(ctx, p.endpoint, l.path, "")
+			if err != nil {
 				return fmt.Errorf("%s does not serve %s: %w", p.name, l.path, err)
+			}
+			if i == 0 {
+				direct = size
+			}
+			if size < direct-direct/100 || size > direct+direct/100 {
+				return fmt.Errorf("%s serves %s with %d bytes, and the cluster with %d", p.name, l.path, size, direct)
 			}
 		}
 	}
@@ -191,8 +199,12 @@ func compareCalls(ctx context.Context, out *report, endpoints []*proxied, loads 
 			if p.name == ofGateway {
 				callGoals(out, l, over(1, p50), over(1, p99), over(1, rate), over(1, cpu))
 			}
-			_, _ = fmt.Fprintf(tw, "%s\t%s\t%.2f\t%.2f\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t\n", l.name, p.name,
-				one(p50), one(p99), one(rate), one(cpu), over(0, p50), over(1, p50), over(1, p99), over(1, rate), over(1, cpu))
+			used, usedOverProxy := "-", "-" // for servers that this program did not start
+			if p.process != nil {
+				used, usedOverProxy = fmt.Sprintf("%.0f", one(cpu)), fmt.Sprintf("%.2f", over(1, cpu))
+			}
+			_, _ = fmt.Fprintf(tw, "%s\t%s\t%.2f\t%.2f\t%.0f\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%s\t\n", l.name, p.name,
+				one(p50), one(p99), one(rate), used, over(0, p50), over(1, p50), over(1, p99), over(1, rate), usedOverProxy)
 		}
 	}
 	out.plots = append(out.plots, diagram)

@@ -11,24 +11,25 @@ import (
 	"time"
 )
 
-// churn is the watch that watchScale measures.
-type churn struct {
+// churnOptions configures the watch of the part churn.
+type churnOptions struct {
 	duration time.Duration
 	rate     float64 // events per second of each cluster
 }
 
-// watchScale measures a watch of the stand-ins of scale.
-func watchScale(ctx context.Context, out *report, dir string, churn churn) error {
+// measureChurn measures a watch of the stand-ins of scale.
+func measureChurn(ctx context.Context, out *report, dir string, churn churnOptions) error {
 	f, err := startScaleFleet(ctx, nil, dir, standIns{Members: scaleMembers, Pods: scalePods, Events: churn.rate})
 	if err != nil {
 		return err
 	}
 	defer f.stop()
-	return scaleWatch(ctx, out, f, scaleMembers, churn.duration)
+	return watchAllMembers(ctx, out, f, scaleMembers, churn)
 }
 
-// scaleWatch watches all members while each sends events. Every event must arrive, in order.
-func scaleWatch(ctx context.Context, out *report, f *scaleFleet, members int, d time.Duration) error {
+// watchAllMembers watches all members while each sends events. Every event must arrive, in order.
+func watchAllMembers(ctx context.Context, out *report, f *scaleFleet, members int, churn churnOptions) error {
+	d := churn.duration
 	ctx, cancel := context.WithTimeout(ctx, d+time.Minute)
 	defer cancel()
 	version, err := versionOf(ctx, f.plain)
@@ -44,7 +45,7 @@ func scaleWatch(ctx context.Context, out *report, f *scaleFleet, members int, d 
 	if err != nil {
 		return err
 	}
-	last, n := map[string]int{}, 0
+	last, n := map[string]sent{}, 0
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(make([]byte, 64<<10), 1<<20)
 	end := time.Now().Add(d)
@@ -53,10 +54,14 @@ func scaleWatch(ctx context.Context, out *report, f *scaleFleet, members int, d 
 		if err != nil {
 			return err
 		}
-		if was, ok := last[cluster]; ok && version != was+1 {
-			return fmt.Errorf("cluster %s: event %d follows event %d", cluster, version, was)
+		was, ok := last[cluster]
+		if !ok {
+			was.version = listVersion
 		}
-		last[cluster] = version
+		if version != was.version+1 {
+			return fmt.Errorf("cluster %s: event %d follows event %d", cluster, version, was.version)
+		}
+		last[cluster] = sent{version, time.Now()}
 		if err := use.sample(); err != nil {
 			return err
 		}
@@ -64,13 +69,34 @@ func scaleWatch(ctx context.Context, out *report, f *scaleFleet, members int, d 
 	if len(last) != members || time.Now().Before(end) {
 		return errors.Join(fmt.Errorf("%d clusters sent %d events", len(last), n), lines.Err())
 	}
+	if err := errors.Join(use.last(), allSend(last, churn.rate)); err != nil {
+		return err
+	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(tw, "\nwatch of %d clusters\tevents\tlost\tCPU %% of a core over time\tRssAnon MB over time\t\n",
+	_, _ = fmt.Fprintf(tw, "\nwatch of %d clusters\tevents\tlost\tCPU %% of a core over time\tRssAnon MiB over time\t\n",
 		members)
 	// A lost event is an error above.
 	out.atMost(fmt.Sprintf("watch of %d clusters for %v: events lost", members, d), 0, 0, "")
 	_, _ = fmt.Fprintf(tw, "%s\t%d\t0\t%v\t%v\t\n", d, n, use.cpu, use.memory)
 	return tw.Flush()
+}
+
+// sent is the last event of a cluster.
+type sent struct {
+	version int
+	at      time.Time
+}
+
+// allSend fails if a cluster has been silent for 10 intervals between its events, and for at least 10 s. Its later
+// events would then be missing without a gap.
+func allSend(last map[string]sent, rate float64) error {
+	limit := 10 * max(time.Second, time.Duration(float64(time.Second)/rate))
+	for cluster, event := range last {
+		if silent := time.Since(event.at); silent > limit {
+			return fmt.Errorf("cluster %s: event %d is the last one, %v ago", cluster, event.version, silent)
+		}
+	}
+	return nil
 }
 
 const watchSamples = 10 // number of values of its CPU time and memory

@@ -22,7 +22,7 @@ const (
 // far measures lists of members that are slower than the machine, and those of the slowest member alone.
 func far(ctx context.Context, out *report, _ *cluster.Set, dir string) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(tw, "\nLIST of %d members, %v and %d MB/s\tMB in all\tfleet p50 ms\tslowest alone p50 ms\t"+
+	_, _ = fmt.Fprintf(tw, "\nLIST of %d members, %v and %d MiB/s\tMiB in all\tfleet p50 ms\tslowest alone p50 ms\t"+
 		"ratio\t\n", farMembers, farDelay, farRate>>20)
 	for _, pods := range []int{100, 1000, 10_000} {
 		if err := farLists(ctx, out, tw, pods, dir); err != nil {

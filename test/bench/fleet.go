@@ -240,8 +240,8 @@ func raw(ctx context.Context, kubectl string, args ...string) error {
 // whole machine. Then they send at the rates of remote clusters.
 func fleetLarge(ctx context.Context, out *report, dir string) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\nLIST of 100,000 pods of 10 members\tMB in all\tfleet s\tslowest alone s\tratio\tall at "+
-		"once, directly s\tRSS before MB\tpeak MB\tpeak without the program's file MB\tCPU s\t")
+	_, _ = fmt.Fprintln(tw, "\nLIST of 100,000 pods of 10 members\tMiB in all\tfleet s\tslowest alone s\tratio\tall at "+
+		"once, directly s\tRSS before MiB\tpeak MiB\tpeak without the program's file MiB\tCPU s\t")
 	for _, rate := range []int{0, 20 << 20, 8 << 20} {
 		if err := fleetLargeOf(ctx, out, tw, rate, dir); err != nil {
 			return err
@@ -280,7 +280,7 @@ func fleetLargeOf(ctx context.Context, goals *report, tw io.Writer, rate int, di
 		goals.atMost("list of 100,000 pods of 10 clusters: memory without the program's file",
 			float64(all.peak-all.file)/1024, 64, " MiB")
 	} else {
-		name = fmt.Sprintf("each at %d MB/s", rate>>20)
+		name = fmt.Sprintf("each at %d MiB/s", rate>>20)
 	}
 	_, err = fmt.Fprintf(tw, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%d\t%d\t%.1f\t\n", name, all.size>>20,
 		all.elapsed.Seconds(), at(alone, 0.5).Seconds(),
@@ -337,8 +337,8 @@ func (f *farFleet) cost(ctx context.Context, call func() (int64, error)) (c cost
 // fleetLargeWatch measures the initial events of a watch of 100,000 pods of 10 members, and a list of the same pods.
 func fleetLargeWatch(ctx context.Context, out io.Writer, dir string) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\n100,000 pods of 10 members\tMB in all\tuntil all are there s\tRSS before MB\tpeak "+
-		"MB\tpeak without the program's file MB\tCPU s\t")
+	_, _ = fmt.Fprintln(tw, "\n100,000 pods of 10 members\tMiB in all\tuntil all are there s\tRSS before MiB\tpeak "+
+		"MiB\tpeak without the program's file MiB\tCPU s\t")
 	for _, endpoint := range []struct {
 		name string
 		read func(ctx context.Context, w endpoint) (int64, error)
@@ -462,8 +462,8 @@ func fleetEvents(ctx context.Context, out io.Writer, dir string) error {
 	}
 	slices.Sort(delays)
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\nwatch of 10 members\tevents/s\tMB/s\tdelay p50 ms\tp95 ms\tp99 ms\tCPU % of a "+
-		"core\tpeak MB\t")
+	_, _ = fmt.Fprintln(tw, "\nwatch of 10 members\tevents/s\tMiB/s\tdelay p50 ms\tp95 ms\tp99 ms\tCPU % of a "+
+		"core\tpeak MiB\t")
 	_, _ = fmt.Fprintf(tw, "100 events/s each\t%.0f\t%.1f\t%.2f\t%.2f\t%.2f\t%.0f\t%d\t\n",
 		float64(len(delays))/eventTime.Seconds(), float64(size)/eventTime.Seconds()/(1<<20),
 		ms(at(delays, 0.5)), ms(at(delays, 0.95)), ms(at(delays, 0.99)),

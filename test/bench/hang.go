@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,7 +25,7 @@ import (
 
 const (
 	// hangRounds is the number of rounds, each without and with a hammer.
-	hangRounds = 5
+	hangRounds = 3
 	// hangTime is how long each half of a round lasts. The hanging cluster is probed several times in it.
 	hangTime = 20 * time.Second
 	// hangCallers are the concurrent requests of the other callers.
@@ -64,7 +63,7 @@ func hang(ctx context.Context, out *report, set *cluster.Set, dir string, rate i
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, cmd.Process.Signal(os.Interrupt)); _ = cmd.Wait() }()
+	defer interrupt(cmd)
 	good, err := newEndpoint("member1", cfg)
 	if err != nil {
 		return err
@@ -128,6 +127,9 @@ func hangOnce(
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		if len(during) == 0 {
+			return nil, fmt.Errorf("all %d requests fail beside the hammer", n)
+		}
 		failed += n
 		quiet, busy = append(quiet, before...), append(busy, during...)
 		ratios = append(ratios, ms(at(during, 0.99))/ms(at(before, 0.99)))
@@ -145,6 +147,7 @@ func hangOnce(
 			ms(at(row.elapsed, 0.5)), ms(at(row.elapsed, 0.99)), ms(at(row.elapsed, 1)), row.ratio)
 	}
 	goals.atMost("p99 of other callers, another cluster "+run.name+": / quiet", ratio, 2, "")
+	goals.atMost("failed requests of other callers, another cluster "+run.name, float64(failed), 0, "")
 	return counts, nil
 }
 
@@ -163,7 +166,9 @@ func goodCalls(ctx context.Context, w endpoint) (elapsed []time.Duration, failed
 					return
 				}
 				mu.Lock()
-				if elapsed = append(elapsed, time.Since(start)); err != nil {
+				if err == nil {
+					elapsed = append(elapsed, time.Since(start))
+				} else {
 					failed++
 				}
 				mu.Unlock()
@@ -202,7 +207,11 @@ func hammer(ctx context.Context, data string, cfg *rest.Config, rate int) (stop 
 	ctx, cancel := context.WithCancel(ctx)
 	var counts [600]atomic.Int64
 	var wg sync.WaitGroup
-	once := func() { counts[hammerOnce(ctx, client, cfg.Host)].Add(1) }
+	once := func() {
+		if code := hammerOnce(ctx, client, cfg.Host); ctx.Err() == nil {
+			counts[code].Add(1)
+		}
+	}
 	if rate > 0 {
 		wg.Go(func() {
 			tick := time.NewTicker(time.Second / time.Duration(rate))

@@ -65,7 +65,7 @@ func idle(ctx context.Context, out *report, _ *clusters.Set, dir string) error {
 		return err
 	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\nidle streams\theld by\tRSS MB\tKB a stream\tCPU % of a core\t")
+	_, _ = fmt.Fprintln(tw, "\nidle streams\tthrough\tRSS MiB\tKiB a stream\tCPU % of a core\t")
 	for _, h := range []struct {
 		name, path string
 		execs      int

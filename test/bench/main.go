@@ -63,7 +63,7 @@ func main() {
 	flags := flag.NewFlagSet("bench", flag.ExitOnError)
 	flags.Usage = func() { _, _ = fmt.Fprint(flags.Output(), usage) }
 	hammerRate := flags.Int("hammer-rate", 100, "")
-	var watch churn
+	var watch churnOptions
 	flags.DurationVar(&watch.duration, "watch-time", time.Minute, "")
 	flags.Float64Var(&watch.rate, "watch-rate", 1, "")
 	kubeconfig := flags.String("cluster", "", "")
@@ -96,9 +96,26 @@ func main() {
 		err = out.printGoals(os.Stdout)
 	}
 	if err == nil && *page != "" {
-		err = out.writePage(*page, tables.String(), flags.Args())
+		err = out.writePage(*page, tables.String(), arguments(flags))
 	}
 	exit(err)
+}
+
+// arguments returns the arguments without --write. Files and URLs are those of the user, so their kinds replace them.
+func arguments(flags *flag.FlagSet) []string {
+	var all []string
+	flags.Visit(func(f *flag.Flag) {
+		switch f.Name {
+		case "write":
+		case "cluster":
+			all = append(all, "--cluster FILE")
+		case "peer":
+			all = append(all, "--peer NAME=URL")
+		default:
+			all = append(all, "--"+f.Name+" "+f.Value.String())
+		}
+	})
+	return append(all, flags.Args()...)
 }
 
 // commandOf returns the command if the arguments are for one that does not measure, or nil.

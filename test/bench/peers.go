@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -42,8 +43,11 @@ type peer struct {
 
 func parsePeer(s string) (peer, error) {
 	name, address, ok := strings.Cut(s, "=")
-	if !ok || name == "" || address == "" {
-		return peer{}, fmt.Errorf("--peer %q: want NAME=URL or NAME=KUBECONFIG", s)
+	u, err := url.Parse(address)
+	isFile := err == nil && u.Scheme == "" && u.Host == ""
+	isURL := err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil && u.RawQuery == ""
+	if !ok || name == "" || address == "" || !isFile && !isURL {
+		return peer{}, fmt.Errorf("--peer %q: want NAME=https://HOST/PATH, NAME=http://HOST/PATH or NAME=KUBECONFIG", s)
 	}
 	return peer{name, address}, nil
 }
@@ -66,9 +70,14 @@ func (p peer) endpoint(direct *rest.Config) (endpoint, error) {
 	default:
 		cfg = rest.CopyConfig(direct)
 		cfg.Host = p.address
-		cfg.ServerName = "" // that of the cluster
+		cfg.ServerName = "" // the peer's certificate has another name than the cluster's
 	}
 	e, err := newEndpoint(p.name, cfg)
+	if err != nil {
+		return endpoint{}, err
+	}
 	e.url = strings.TrimSuffix(e.url, "/")
-	return e, err
+	// The credential would follow a redirect to any server.
+	e.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return e, nil
 }

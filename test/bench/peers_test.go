@@ -51,11 +51,23 @@ func TestPeerEndpoint(t *testing.T) {
 			t.Errorf("%s: the peer gets %s with %q, want /c/version with %q", address, path, authorization, want)
 		}
 	}
+	redirect := httptest.NewServer(http.RedirectHandler(plain.URL, http.StatusFound))
+	defer redirect.Close()
+	e, err := peer{"other", redirect.URL}.endpoint(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := get(t.Context(), e, "/version"); err == nil {
+		t.Error("a redirect is followed")
+	}
 	missing := filepath.Join(t.TempDir(), "missing")
 	if _, err := (peer{"other", missing}).endpoint(direct); err == nil || !os.IsNotExist(err) {
 		t.Errorf("a missing kubeconfig: %v", err)
 	}
-	for _, bad := range []string{"", "name", "name=", "=https://a.example.com"} {
+	for _, bad := range []string{
+		"", "name", "name=", "=https://a.example.com", "name=127.0.0.1:8443/c", "name=gateway:8443/c",
+		"name=https://user:password@a.example.com", "name=ftp://a.example.com",
+	} {
 		if _, err := parsePeer(bad); err == nil {
 			t.Errorf("--peer %q is accepted", bad)
 		}

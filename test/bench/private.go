@@ -406,7 +406,7 @@ func agentMemory(ctx context.Context, out io.Writer, data string) (err error) {
 	if n := connected(); n != idleAgents { // the bridge closes the tunnels of agents that it refuses
 		return fmt.Errorf("%d of %d agents are connected", n, idleAgents)
 	}
-	_, err = fmt.Fprintf(out, "\n%d idle agents: %d MB more in the bridge, %d KB each, %.1f %% of a core\n", idleAgents,
+	_, err = fmt.Fprintf(out, "\n%d idle agents: %d MiB more in the bridge, %d KiB each, %.1f %% of a core\n", idleAgents,
 		(after-before)/1024, (after-before)/idleAgents, 100*cpu)
 	return err
 }

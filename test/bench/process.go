@@ -108,10 +108,22 @@ func startSamples(pid int, interval time.Duration) (*samples, error) {
 
 // sample adds a sample if the interval is over.
 func (s *samples) sample() error {
-	elapsed := time.Since(s.start)
-	if elapsed < s.interval {
+	if time.Since(s.start) < s.interval {
 		return nil
 	}
+	return s.add()
+}
+
+// last adds a sample of the rest, unless it is short.
+func (s *samples) last() error {
+	if time.Since(s.start) < s.interval/2 {
+		return nil
+	}
+	return s.add()
+}
+
+func (s *samples) add() error {
+	elapsed := time.Since(s.start)
 	ticks, err := cpuTicks(s.pid)
 	if err != nil {
 		return err

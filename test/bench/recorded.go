@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -14,8 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// recordedMember serves recorded documents, which costs it nearly nothing. Members share
-// recordings.
+// recordedMember serves recorded documents, which costs it nearly nothing. Members share recordings.
 type recordedMember struct {
 	*recording
 	churn   float64      // events a second in each watch
@@ -52,21 +53,28 @@ func (i *items) from(start, end int) []byte {
 	return i.text[i.ends[start-1]+1 : i.ends[end-1]]
 }
 
-func newRecording(pods, distinct int) (*recording, error) {
+// newRecording returns a recording. openAPI is its document, with a title for each value of distinct.
+func newRecording(pods, distinct int, openAPI []byte) (*recording, error) {
 	before, after, err := pod()
 	if err != nil {
 		return nil, err
 	}
-	r := &recording{before: before, after: after, documents: recordedDiscovery(distinct)}
+	var whole struct{ Metadata json.RawMessage }
+	if err := json.Unmarshal(slices.Concat(before, []byte(namePlaceholder), after), &whole); err != nil {
+		return nil, err
+	}
+	beforeName, afterName, _ := bytes.Cut(whole.Metadata, []byte(namePlaceholder))
+	r := &recording{before: before, after: after, documents: recordedDiscovery(distinct, openAPI)}
 	for i := range pods {
 		name := fmt.Appendf(nil, `"name":"pod-%06d","resourceVersion":"%d"`, i, i+1)
 		r.pods.add(slices.Concat(before, name, after))
-		r.rows.add(fmt.Appendf(nil, podRow, i, name))
+		r.rows.add(slices.Concat(fmt.Appendf(nil, podCells, i), beforeName, name, []byte(","+managedFields), afterName,
+			[]byte("}}")))
 	}
 	return r, nil
 }
 
-// podColumns and podRow are parts of a Table, as kube-apiserver sends it. A row has a number and its pod's metadata.
+// Parts of a Table with the columns and rows of kube-apiserver. A row contains the metadata of its pod.
 const (
 	podColumns = `"columnDefinitions":[{"name":"Name","type":"string","format":"name","description":"","priority":0},` +
 		`{"name":"Ready","type":"string","format":"","description":"","priority":0},` +
@@ -74,11 +82,20 @@ const (
 		`{"name":"Restarts","type":"string","format":"","description":"","priority":0},` +
 		`{"name":"Age","type":"string","format":"","description":"","priority":0},` +
 		`{"name":"IP","type":"string","format":"","description":"","priority":1},` +
-		`{"name":"Node","type":"string","format":"","description":"","priority":1}]`
-	podRow = `{"cells":["pod-%06[1]d","2/2","Running","0","12d","10.0.0.1","node-17"],` +
-		`"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{%[2]s,"namespace":"shop",` +
-		`"uid":"6d1f3c0e-7d0c-4f6b-9f0e-3b1f7f3a2c11","creationTimestamp":"2026-09-21T12:53:20Z",` +
-		`"labels":{"app":"web","pod-template-hash":"7d9f4c6b58"}}}}`
+		`{"name":"Node","type":"string","format":"","description":"","priority":1},` +
+		`{"name":"Nominated Node","type":"string","format":"","description":"","priority":1},` +
+		`{"name":"Readiness Gates","type":"string","format":"","description":"","priority":1}]`
+	podCells = `{"cells":["pod-%06d","2/2","Running","0","12d","10.0.0.1","node-17","\u003cnone\u003e",` +
+		`"\u003cnone\u003e"],"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`
+	managedFields = `"managedFields":[{"manager":"kube-controller-manager","operation":"Update","apiVersion":"v1",` +
+		`"time":"2026-09-21T12:53:20Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:generateName":{},` +
+		`"f:labels":{".":{},"f:app":{},"f:pod-template-hash":{}},"f:ownerReferences":{".":{}}},"f:spec":{` +
+		`"f:containers":{"k:{\"name\":\"container-0\"}":{".":{},"f:env":{".":{}},"f:image":{},"f:imagePullPolicy":{},` +
+		`"f:name":{},"f:resources":{},"f:terminationMessagePath":{},"f:volumeMounts":{".":{}}}},"f:dnsPolicy":{},` +
+		`"f:restartPolicy":{},"f:schedulerName":{},"f:securityContext":{}}}},{"manager":"kubelet","operation":"Update",` +
+		`"apiVersion":"v1","time":"2026-09-21T12:53:24Z","fieldsType":"FieldsV1","fieldsV1":{"f:status":{` +
+		`"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:lastTransitionTime":{},"f:status":{},"f:type":{}}},` +
+		`"f:containerStatuses":{},"f:hostIP":{},"f:phase":{},"f:podIP":{},"f:startTime":{}}},"subresource":"status"}]`
 )
 
 const apiResources = `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods",` +
@@ -88,13 +105,16 @@ const aggregatedCore = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscove
 	`{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"pods","responseKind":{"group":"",` +
 	`"version":"v1","kind":"Pod"},"scope":"Namespaced","singularResource":"pod","verbs":["get","list","watch"]}]}]}]}`
 
-// recordedDiscovery returns discovery with 100 groups of custom resources, whose OpenAPI is one of distinct documents.
-func recordedDiscovery(distinct int) map[string][]byte {
+// recordedDiscovery returns discovery with 100 groups of custom resources. The document of each group is openAPI, with
+// another title for each value of distinct.
+func recordedDiscovery(distinct int, openAPI []byte) map[string][]byte {
 	const groups = 100
 	docs := map[string][]byte{
 		"/api/v1": []byte(apiResources), "aggregated /api": []byte(aggregatedCore), "/version": []byte(`{}`),
-		"/openapi/v3/api/v1": []byte(`{"openapi":"3.0.0","info":{"title":"Kubernetes","version":"v1.36.0"},"paths":{}}`),
+		"/openapi/v3/api/v1": openAPI,
 	}
+	const title = `"title":"Kubernetes`
+	ofGroups := bytes.Replace(openAPI, []byte(title), fmt.Appendf(nil, "%s %d", title, distinct), 1)
 	aggregated := `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`
 	index := `{"paths":{"api/v1":{"serverRelativeURL":"/openapi/v3/api/v1?hash=core"}`
 	for g := range groups {
@@ -107,7 +127,7 @@ func recordedDiscovery(distinct int) map[string][]byte {
 			`"verbs":["get","list","watch"]}]}]}`, name, name)
 		path := "/openapi/v3/apis/" + name + "/v1"
 		index += fmt.Sprintf(`,"apis/%s/v1":{"serverRelativeURL":"%s?hash=%d"}`, name, path, distinct)
-		docs[path] = fmt.Appendf(nil, `{"openapi":"3.0.0","info":{"title":"Kubernetes","version":"%d"},"paths":{}}`, distinct)
+		docs[path] = ofGroups
 	}
 	docs["aggregated /apis"] = []byte(aggregated + "]}")
 	docs["/openapi/v3"] = []byte(index + "}}")
@@ -161,7 +181,7 @@ func (m *recordedMember) list(w http.ResponseWriter, r *http.Request) {
 // minWatch is the minimum duration of a watch. It ends within twice that time, as those of kube-apiserver do.
 const minWatch = 10 * time.Minute
 
-// watch writes events after the requested resourceVersion. Their own have no gap, also if a client resumes.
+// watch writes events after the requested resourceVersion. Versions are consecutive, also after a client resumes.
 func (m *recordedMember) watch(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), minWatch+rand.N(minWatch))
 	defer cancel()

@@ -35,9 +35,10 @@ import (
 
 const (
 	recordedNamespace = "recorded"
-	outputSize        = 128 << 20
-	outputRounds      = 7
-	linkRate          = 25 << 20 // bytes a second, 200 Mbit/s
+	outputSize        = 128 << 20 // without a limit
+	linkedSize        = 64 << 20  // with a limit, which determines the duration
+	outputRounds      = 5
+	linkRate          = 25_000_000 // bytes a second, 200 Mbit/s
 
 	// The recorder writes text as it is, and other bytes in base64, which needs a third more.
 	printText  = "yes 'drwxr-xr-x  2 root root  4096 Nov 24 13:24 node_modules' | head -c %d"
@@ -210,7 +211,11 @@ func outputRates(
 	ctx context.Context, endpoints []*streamEndpoint, output, gateway int,
 ) (rates, cpu []float64, err error) {
 	o := outputs[output]
-	command := fmt.Sprintf(o.command, outputSize)
+	size := outputSize
+	if o.link > 0 {
+		size = linkedSize
+	}
+	command := fmt.Sprintf(o.command, size)
 	allRates, allCPU := make([][]float64, len(endpoints)), make([][]float64, len(endpoints))
 	for range outputRounds {
 		for i, e := range endpoints {
@@ -222,8 +227,8 @@ func outputRates(
 			start := time.Now()
 			n, err := o.read(ctx, e, command)
 			elapsed := time.Since(start)
-			if err == nil && n != outputSize {
-				err = fmt.Errorf("%d of %d bytes came", n, outputSize)
+			if err == nil && n != size {
+				err = fmt.Errorf("%d of %d bytes came", n, size)
 			}
 			if err != nil {
 				return nil, nil, fmt.Errorf("%s of %s: %w", o.name, e.name, err)
@@ -314,7 +319,9 @@ func (e *streamEndpoint) dial(ctx context.Context, network, address string) (net
 	if err != nil || e.link == 0 {
 		return conn, err
 	}
-	return &slowConn{conn, rate.NewLimiter(rate.Limit(e.link), receiveBuffer)}, nil
+	limiter := rate.NewLimiter(rate.Limit(e.link), receiveBuffer)
+	limiter.AllowN(time.Now(), receiveBuffer) // the link has delivered nothing in advance
+	return &slowConn{conn, limiter}, nil
 }
 
 // dialExec opens an exec session in the pod of an endpoint.

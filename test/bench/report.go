@@ -71,17 +71,22 @@ type plot struct {
 	ratios      [][]float64 // by load, then by endpoint
 }
 
-// writePage writes docs/benchmarks.md, or another file, and the plots beside it. tables is what the parts printed.
-func (r *report) writePage(file, tables string, parts []string) error {
+// writePage writes docs/benchmarks.md, or another file, and the plots beside it. tables is what the parts printed, and
+// arguments are those of the program without --write.
+func (r *report) writePage(file, tables string, arguments []string) error {
 	var page strings.Builder
-	page.WriteString("# Benchmarks\n\nThis page shows the last run of some benchmarks, for readers who compare " +
-		"gateways. The row `command`\nnames them. [performance.md](explanation/performance.md) explains the figures. " +
-		"Compare two of them\nonly within a run.\n\n")
+	page.WriteString("# Benchmarks\n\nThis page shows the last run of the benchmarks that the row `command` names, for " +
+		"readers who compare\ngateways. [performance.md](explanation/performance.md) explains the figures. Compare two of " +
+		"them only\nwithin a run.\n\n")
+	command := "make bench"
+	if len(arguments) > 0 {
+		command = "make build-local && go run ./test/bench " + strings.Join(arguments, " ")
+	}
 	page.WriteString("| | |\n|---|---|\n")
 	for _, row := range [][2]string{
 		{"date", time.Now().UTC().Format(time.DateOnly)}, {"machine", machine()}, {"Go", runtime.Version()},
 		{"Kubernetes", cmp.Or(r.kubernetes, "stand-ins only")}, {"revision", revision()},
-		{"command", "`make build-local && go run ./test/bench " + strings.Join(parts, " ") + "`"},
+		{"command", "`" + command + "`"},
 	} {
 		_, _ = fmt.Fprintf(&page, "| %s | %s |\n", row[0], row[1])
 	}
@@ -117,7 +122,7 @@ func machine() string {
 }
 
 func revision() string {
-	out, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
+	out, err := exec.Command("git", "describe", "--always", "--abbrev=8", "--dirty", "--exclude=*").Output()
 	if err != nil {
 		return "unknown"
 	}

@@ -9,12 +9,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
 
 	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
@@ -36,7 +38,11 @@ const (
 // scale measures a fleet of 500 clusters with a million pods, beside the real clusters of set. The 500 are stand-ins
 // that serve recordings, because real ones would need more than one machine. A bare ReverseProxy copies the same lists.
 func scale(ctx context.Context, out *report, set *cluster.Set, dir string) error {
-	f, err := startScaleFleet(ctx, set, dir, standIns{Members: scaleMembers, Pods: scalePods, Events: 1})
+	openAPI := filepath.Join(dir, "openapi.json")
+	if err := recordOpenAPI(ctx, set.Cluster("member1").RESTConfig(), openAPI); err != nil {
+		return err
+	}
+	f, err := startScaleFleet(ctx, set, dir, standIns{Members: scaleMembers, Pods: scalePods, Events: 1, OpenAPI: openAPI})
 	if err != nil {
 		return err
 	}
@@ -52,6 +58,24 @@ func scale(ctx context.Context, out *report, set *cluster.Set, dir string) error
 		}
 	}
 	return nil
+}
+
+// recordOpenAPI writes the OpenAPI of apps/v1, one of the largest documents of a cluster, to a file.
+func recordOpenAPI(ctx context.Context, cfg *rest.Config, file string) error {
+	e, err := newEndpoint("direct", cfg)
+	if err != nil {
+		return err
+	}
+	resp, err := openAs(ctx, e, "/openapi/v3/apis/apps/v1", "application/json")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	document, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, document, 0o600)
 }
 
 // scaleFleet is a gateway before the stand-ins, and a bare proxy to one of them.
@@ -132,7 +156,7 @@ const aggregatedAccept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 // scaleDiscovery measures what kubectl reads at its start.
 func scaleDiscovery(ctx context.Context, out *report, f *scaleFleet) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(tw, "\ndiscovery of %d clusters\tKB\tfirst ms\tlater ms, p50\t\n", scaleMembers+realClusters)
+	_, _ = fmt.Fprintf(tw, "\ndiscovery of %d clusters\tKiB\tfirst ms\tlater ms, p50\t\n", scaleMembers+realClusters)
 	var cold, warm float64
 	for _, path := range []string{"/api", "/apis", "/openapi/v3", "/openapi/v3/apis/g00.example.com/v1"} {
 		var size int64
@@ -151,7 +175,7 @@ func scaleDiscovery(ctx context.Context, out *report, f *scaleFleet) error {
 		_, _ = fmt.Fprintf(tw, "%s\t%d\t%.0f\t%.1f\t\n", path, size>>10, ms(first), ms(at(elapsed[1:], 0.5)))
 	}
 	out.atMost("discovery and OpenAPI of 500 clusters, cold, in all", cold, 2000, " ms")
-	out.atMost("discovery and OpenAPI of 500 clusters, warm, the slowest", warm, 50, " ms")
+	out.atMost("discovery and OpenAPI of 500 clusters, warm, the slowest of four documents", warm, 50, " ms")
 	return tw.Flush()
 }
 
@@ -170,7 +194,7 @@ func read(ctx context.Context, w endpoint, path, accept string) (int64, error) {
 // scaleFirstPage measures the time until a client has its first 500 pods.
 func scaleFirstPage(ctx context.Context, out *report, f *scaleFleet) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(tw, "\nfirst 500 of %d pods\tp50 ms\tp95 ms\t\n", scaleMembers*scalePods)
+	_, _ = fmt.Fprintf(tw, "\nfirst 500 of %d pods\tp50 ms\tthe longest ms\t\n", scaleMembers*scalePods)
 	for _, w := range []endpoint{f.plain, f.qualified} {
 		var elapsed []time.Duration
 		for round := range 11 {
@@ -184,7 +208,7 @@ func scaleFirstPage(ctx context.Context, out *report, f *scaleFleet) error {
 		}
 		slices.Sort(elapsed)
 		out.atMost(w.name+": first page of a million pods", ms(at(elapsed, 0.5)), 1000, " ms")
-		_, _ = fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t\n", w.name, ms(at(elapsed, 0.5)), ms(at(elapsed, 0.95)))
+		_, _ = fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t\n", w.name, ms(at(elapsed, 0.5)), ms(elapsed[len(elapsed)-1]))
 	}
 	return tw.Flush()
 }
@@ -232,19 +256,23 @@ func untilSecondPage(ctx context.Context, kubectl, kubeconfig, server, home stri
 		_ = cmd.Wait() // it was killed
 	}()
 	last := ""
-	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+	lines := bufio.NewScanner(stderr)
+	lines.Buffer(make([]byte, 64<<10), 1<<20)
+	for lines.Scan() {
 		last = lines.Text()
 		if strings.Contains(last, "continue=") {
 			return time.Since(start), nil
 		}
 	}
-	return 0, fmt.Errorf("kubectl asked for no second page; its last line: %s", last)
+	err = errors.Join(lines.Err(), ctx.Err())
+	return 0, errors.Join(fmt.Errorf("kubectl asked for no second page; its last line: %s", last), err)
 }
 
 // scaleLists measures whole lists, and the same number of lists through a bare proxy.
 func scaleLists(ctx context.Context, out *report, f *scaleFleet) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(tw, "\nlist of %d pods\tMB\ts\tMB/s\t/ proxy\tRssAnon MB, peak\tCPU s\t\n", scaleMembers*scalePods)
+	_, _ = fmt.Fprintf(tw, "\nlist of %d pods\tMiB\ts\tMiB/s\t/ proxy\tRssAnon MiB, peak\tCPU s\t\n",
+		scaleMembers*scalePods)
 	start := time.Now()
 	size, err := copyAll(ctx, f.proxy)
 	if err != nil {
@@ -254,11 +282,11 @@ func scaleLists(ctx context.Context, out *report, f *scaleFleet) error {
 	_, _ = fmt.Fprintf(tw, "%d lists, %s\t%d\t%.1f\t%.0f\t1.00\t\t\t\n", scaleMembers, f.proxy.name, size>>20,
 		time.Since(start).Seconds(), floor/(1<<20))
 	for i, w := range []endpoint{f.plain, f.qualified} {
-		stop := watchMemory(f.gateway)
 		before, err := cpuTicks(f.gateway.Process.Pid)
 		if err != nil {
 			return err
 		}
+		stop := watchMemory(f.gateway)
 		start := time.Now()
 		size, err := read(ctx, w, podsPath, "")
 		peak := stop()
@@ -279,7 +307,7 @@ func scaleLists(ctx context.Context, out *report, f *scaleFleet) error {
 	return tw.Flush()
 }
 
-// copyAll reads as many lists as there are members, as many at once as there are CPUs here. It returns their size.
+// copyAll reads as many lists as there are members, two at once. It returns their size.
 func copyAll(ctx context.Context, w endpoint) (size int64, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	const parallel = 2
@@ -303,7 +331,7 @@ func copyAll(ctx context.Context, w endpoint) (size int64, err error) {
 	return size, err
 }
 
-// watchMemory samples the memory of a process that is not of a file. The returned function returns the maximum in KB.
+// watchMemory samples the anonymous memory of a process. The returned function returns the maximum in KiB.
 func watchMemory(process *exec.Cmd) func() int {
 	ctx, cancel := context.WithCancel(context.Background())
 	most := make(chan int)

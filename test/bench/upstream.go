@@ -36,6 +36,9 @@ type standIns struct {
 	Events  float64       // per second in each watch
 	// Recorded is the number of distinct recordings that the members serve; 0 means none. Then Delay and Rate are unused.
 	Recorded int
+	// OpenAPI is a file with a document of OpenAPI that the recordings serve for all groups, each with another title.
+	// Without it, they serve an empty one.
+	OpenAPI string
 }
 
 // served is the process's output after its start.
@@ -82,9 +85,15 @@ func serveUpstream(ctx context.Context, spec string) error {
 	if err != nil {
 		return err
 	}
+	document := []byte(`{"openapi":"3.0.0","info":{"title":"Kubernetes","version":"v1.36.0"},"paths":{}}`)
+	if s.OpenAPI != "" {
+		if document, err = os.ReadFile(s.OpenAPI); err != nil {
+			return err
+		}
+	}
 	recordings := make([]*recording, s.Recorded)
 	for i := range recordings {
-		if recordings[i], err = newRecording(s.Pods, i); err != nil {
+		if recordings[i], err = newRecording(s.Pods, i, document); err != nil {
 			return err
 		}
 	}
@@ -197,6 +206,8 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
+const namePlaceholder = `"name":"NAME"`
+
 // pod returns the JSON of a typical pod of about 4 KB, before and after its name.
 func pod() (before, after []byte, err error) {
 	p := &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{
@@ -230,7 +241,7 @@ func pod() (before, after []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	before, after, found := bytes.Cut(text, []byte(`"name":"NAME"`))
+	before, after, found := bytes.Cut(text, []byte(namePlaceholder))
 	if !found {
 		return nil, nil, errors.New("a pod without a name")
 	}
