@@ -149,8 +149,8 @@ func TestScripts(t *testing.T) {
 	})
 	t.Run("Go", func(t *testing.T) {
 		source, bin := put("main.go", []byte(program("go", ""))), filepath.Join(dir, "script")
-		if out, err := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", bin,
-			source).CombinedOutput(); err != nil {
+		build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", bin, source)
+		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("build: %v\n%s", err, out)
 		}
 		checkOutput(t, all["go"], run(t, bin)+"\n"+ending+"\n")
