@@ -79,7 +79,7 @@ func (s *Scanner) Value(text []byte) (end int, err error) {
 		case expectValue, expectElementOrEnd:
 			i, next = s.valueStart(text, i, next)
 		case expectName, expectNameOrEnd:
-			i, next = s.fieldName(text, i, next)
+			i, next = s.field(text, i, next)
 		case expectColon:
 			if text[i] != ':' {
 				return 0, ErrSyntax
@@ -93,8 +93,11 @@ func (s *Scanner) Value(text []byte) (end int, err error) {
 				i, next = s.close(i)
 			case ',':
 				i++
-				if next = expectName; closing == ']' {
+				switch next = expectName; {
+				case closing == ']':
 					next = expectValue
+				case i < len(text) && text[i] == '"':
+					i, next = s.field(text, i, next)
 				}
 			default:
 				return 0, ErrSyntax
@@ -120,7 +123,7 @@ func (s *Scanner) Value(text []byte) (end int, err error) {
 }
 
 // valueStart scans a string, a number, a literal, an opening bracket, or the closing bracket of an empty array. Like
-// fieldName and rest, it returns the end and the next state. If the part is cut or invalid, it returns a negative
+// field and rest, it returns the end and the next state. If the part is cut or invalid, it returns a negative
 // number and the state in which to continue.
 func (s *Scanner) valueStart(text []byte, i int, next state) (int, state) {
 	if len(s.open) == 1 && next == expectValue {
@@ -153,20 +156,25 @@ func (s *Scanner) valueStart(text []byte, i int, next state) (int, state) {
 	return s.rest(text, i, inNumber)
 }
 
-func (s *Scanner) fieldName(text []byte, i int, next state) (int, state) {
-	switch {
-	case text[i] == '"':
-		if len(s.open) == 1 {
-			s.name = i
+// field scans the name of a field. In compact text, it also scans the colon and the start of the value. Steps of Value
+// for each of them would need more time.
+func (s *Scanner) field(text []byte, i int, next state) (int, state) {
+	if text[i] != '"' {
+		if text[i] == '}' && next == expectNameOrEnd {
+			return s.close(i)
 		}
-		if i = stringEnd(text, i+1); i < 0 {
-			return i, inName
-		}
-		return i, expectColon
-	case text[i] == '}' && next == expectNameOrEnd:
-		return s.close(i)
+		return invalid, next
 	}
-	return invalid, next
+	if len(s.open) == 1 {
+		s.name = i
+	}
+	if i = stringEnd(text, i+1); i < 0 {
+		return i, inName
+	}
+	if i+1 < len(text) && text[i] == ':' && text[i+1] > ' ' {
+		return s.valueStart(text, i+1, expectValue)
+	}
+	return i, expectColon
 }
 
 func (s *Scanner) rest(text []byte, i int, next state) (int, state) {
@@ -233,7 +241,9 @@ func stringEnd(text []byte, i int) int {
 			w := binary.LittleEndian.Uint64(text[i:])
 			low, escape := w^everyByte*2, w^everyByte*'\\'
 			if found := ((low-everyByte*(' '+1))&^low | (escape-everyByte)&^escape) & (everyByte << 7); found != 0 {
-				i += bits.TrailingZeros64(found) / 8
+				if i += bits.TrailingZeros64(found) / 8; text[i] == '"' {
+					return i + 1
+				}
 				break
 			}
 		}
