@@ -23,6 +23,7 @@ func TestJoin(t *testing.T) {
 	}
 	out := run("cluster", "join", "joined", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2",
 		"--label", "by=join")
+	t.Cleanup(func() { run("cluster", "remove", "joined") })
 	if !strings.Contains(out, `cluster "joined" is registered`) || !strings.Contains(out, "identity impersonate") ||
 		!strings.Contains(out, "  groups:                  any, including system:masters\n") ||
 		!strings.Contains(out, "So anyone with its token is cluster-admin.") {
