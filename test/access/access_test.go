@@ -200,10 +200,13 @@ type world struct {
 	reviews, allowed, writes, refused atomic.Int64
 }
 
+// created is the number of worlds of this process. A world with the same seed, as by -count=2, has other names.
+var created atomic.Int64
+
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Logf("seed %d", seed)
 	w := &world{
-		generator: generator{rand.New(rand.NewPCG(seed, 0)), fmt.Sprintf("w%x-", seed)},
+		generator: generator{rand.New(rand.NewPCG(seed, 0)), fmt.Sprintf("w%x-%d-", seed, created.Add(1))},
 		config:    clusters.Clusters()[0].RESTConfig(),
 	}
 	var err error

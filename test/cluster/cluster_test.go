@@ -147,8 +147,8 @@ func TestPod(t *testing.T) {
 	c := clusters.Cluster("member1")
 	pods := client(t, c.RESTConfig()).CoreV1().Pods("default")
 	const said = "said by a real process"
-	_, err := pods.Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "speaker"},
+	speaker, err := pods.Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "speaker-"},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
 			Name: "speaker", Image: "ignored", Command: []string{"sh", "-c", "echo " + said + "; exec sleep 1000"},
 		}}},
@@ -157,14 +157,14 @@ func TestPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	waittest.UntilNoError(t, "the pod runs and its log is there", func(ctx context.Context) error {
-		pod, err := pods.Get(ctx, "speaker", metav1.GetOptions{})
+		pod, err := pods.Get(ctx, speaker.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if pod.Status.Phase != corev1.PodRunning || pod.Spec.NodeName != c.Node() {
 			return fmt.Errorf("the pod is %s on %q, want it running on %s", pod.Status.Phase, pod.Spec.NodeName, c.Node())
 		}
-		log, err := pods.GetLogs("speaker", &corev1.PodLogOptions{}).DoRaw(ctx)
+		log, err := pods.GetLogs(speaker.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
 		if err == nil && !strings.Contains(string(log), said) {
 			err = fmt.Errorf("the log is %q", log)
 		}
@@ -237,22 +237,22 @@ func TestScheduling(t *testing.T) {
 		RestartPolicy: corev1.RestartPolicyNever,
 		Containers:    []corev1.Container{{Name: "main", Image: "ignored"}},
 	}
-	_, err := api.CoreV1().Pods("default").Create(t.Context(),
-		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "ordinary"}, Spec: spec}, metav1.CreateOptions{})
+	ordinary, err := api.CoreV1().Pods("default").Create(t.Context(),
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "ordinary-"}, Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	spec.NodeSelector = map[string]string{"type": "kwok"}
 	spec.Tolerations = []corev1.Toleration{{Key: "kwok.x-k8s.io/node", Operator: corev1.TolerationOpExists}}
-	_, err = api.BatchV1().Jobs("default").Create(t.Context(), &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{Name: "fake"},
+	fake, err := api.BatchV1().Jobs("default").Create(t.Context(), &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "fake-"},
 		Spec:       batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: spec}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	waittest.UntilNoError(t, "the pod runs on the process kubelet's node", func(ctx context.Context) error {
-		pod, err := api.CoreV1().Pods("default").Get(ctx, "ordinary", metav1.GetOptions{})
+		pod, err := api.CoreV1().Pods("default").Get(ctx, ordinary.Name, metav1.GetOptions{})
 		if err == nil && (pod.Spec.NodeName != c.Node() || pod.Status.Phase != corev1.PodRunning) {
 			err = fmt.Errorf("it is %s on %q", pod.Status.Phase, pod.Spec.NodeName)
 		}
@@ -262,7 +262,7 @@ func TestScheduling(t *testing.T) {
 		return err
 	})
 	waittest.UntilNoError(t, "the job on a fake node is complete", func(ctx context.Context) error {
-		job, err := api.BatchV1().Jobs("default").Get(ctx, "fake", metav1.GetOptions{})
+		job, err := api.BatchV1().Jobs("default").Get(ctx, fake.Name, metav1.GetOptions{})
 		if err == nil && job.Status.Succeeded != 1 {
 			err = fmt.Errorf("its status is %+v", job.Status)
 		}
@@ -309,10 +309,15 @@ func TestKwokRestarts(t *testing.T) {
 func TestFaults(t *testing.T) {
 	c := clusters.Cluster("member2")
 	namespaces := freshClient(t, c).CoreV1().Namespaces()
+	kept, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "kept-"}},
+		metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	get := func(limit time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
-		_, err := namespaces.Get(ctx, "kept", metav1.GetOptions{})
+		_, err := namespaces.Get(ctx, kept.Name, metav1.GetOptions{})
 		return err
 	}
 	must := func(err error) {
@@ -321,10 +326,6 @@ func TestFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept"}},
-		metav1.CreateOptions{})
-	must(err)
-
 	must(c.Pause(t.Context(), cluster.APIServer))
 	if err := get(500 * time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a paused API server: %v, want no answer", err)
