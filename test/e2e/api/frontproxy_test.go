@@ -143,7 +143,7 @@ func TestKarporExtension(t *testing.T) {
 	karpor := strings.NewReplacer("cluster.karmada.io", "cluster.karpor.io", "member1",
 		"member2").Replace(e2e.GrantYAML("member1", "karpor-user"))
 	host.Must(t, "apply", "-f", e2e.WriteFile(t, karpor))
-	t.Cleanup(func() { host.Run(t, "delete", "clusterrole,clusterrolebinding", "karpor-user") })
+	t.Cleanup(func() { host.Must(t, "delete", "clusterrole,clusterrolebinding", "karpor-user-member2") })
 	waittest.Until(t, "call without a grant reaches the gateway", func() bool {
 		return strings.Contains(user.Run(t, "get", "--raw", proxy+"/version").Stderr, "cluster.karmada.io")
 	})
