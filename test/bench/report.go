@@ -76,8 +76,8 @@ type plot struct {
 func (r *report) writePage(file, tables string, arguments []string) error {
 	var page strings.Builder
 	page.WriteString("# Benchmarks\n\nThis page shows the last run of the benchmarks that the row `command` names, for " +
-		"readers who compare\ngateways. [performance.md](explanation/performance.md) explains the figures. Compare two of " +
-		"them only\nwithin a run.\n\n")
+		"readers who compare\ngateways. [performance.md](explanation/performance.md) explains the figures. Compare " +
+		"two of them\nonly within a run.\n\n")
 	command := "make bench"
 	if len(arguments) > 0 {
 		command = "make build-local && go run ./test/bench " + strings.Join(arguments, " ")
