@@ -52,12 +52,7 @@ func TestListAllocations(t *testing.T) {
 	}
 	cost := func(namespace string, n int) (allocations, bytes float64) {
 		list(namespace, n) // fills caches
-		allocations = testing.AllocsPerRun(calls, func() { list(namespace, n) })
-		return allocations, float64(alloctest.Allocated(func() {
-			for range calls {
-				list(namespace, n)
-			}
-		})) / calls
+		return alloctest.PerCall(calls, func() { list(namespace, n) })
 	}
 	fewObjects, fewBytes := cost("few", few)
 	manyObjects, manyBytes := cost("many", many)

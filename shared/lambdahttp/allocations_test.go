@@ -28,15 +28,11 @@ func TestInvokeAllocations(t *testing.T) {
 			t.Fatalf("%d bytes, %v", len(out), err)
 		}
 	}
-	if objects := testing.AllocsPerRun(calls, invoke); objects > maxObjects {
+	objects, bytes := alloctest.PerCall(calls, invoke)
+	if objects > maxObjects {
 		t.Errorf("a call makes %.0f allocations, want at most %d", objects, maxObjects)
 	}
-	bytes := alloctest.Allocated(func() {
-		for range calls {
-			invoke()
-		}
-	}) / calls
 	if bytes > maxBytes {
-		t.Errorf("a call allocates %d bytes, want at most %d", bytes, maxBytes)
+		t.Errorf("a call allocates %.0f bytes, want at most %d", bytes, maxBytes)
 	}
 }

@@ -87,18 +87,13 @@ func TestCallAllocations(t *testing.T) {
 		maxObjects = 60 // more than the proxy's
 	)
 	cost := newCallCost(t)
-	objects := func(call func(testing.TB)) float64 { return testing.AllocsPerRun(calls, func() { call(t) }) }
-	if more := objects(cost.gateway) - objects(cost.proxy); more > maxObjects {
+	gatewayObjects, gatewayBytes := alloctest.PerCall(calls, func() { cost.gateway(t) })
+	proxyObjects, proxyBytes := alloctest.PerCall(calls, func() { cost.proxy(t) })
+	if more := gatewayObjects - proxyObjects; more > maxObjects {
 		t.Errorf("a call allocates %.0f objects more than by a bare ReverseProxy, want at most %d", more, maxObjects)
 	}
-	bytes := func(call func(testing.TB)) uint64 {
-		return alloctest.Allocated(func() {
-			for range calls {
-				call(t)
-			}
-		}) / calls
-	}
-	if own, proxy := bytes(cost.gateway), bytes(cost.proxy); own > proxy*2/3 {
-		t.Errorf("a call allocates %d bytes, want at most two thirds of a bare ReverseProxy's %d", own, proxy)
+	if gatewayBytes > proxyBytes*2/3 {
+		t.Errorf("a call allocates %.0f bytes, want at most two thirds of a bare ReverseProxy's %.0f", gatewayBytes,
+			proxyBytes)
 	}
 }
