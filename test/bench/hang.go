@@ -134,8 +134,7 @@ func hangOnce(
 		quiet, busy = append(quiet, before...), append(busy, during...)
 		ratios = append(ratios, ms(at(during, 0.99))/ms(at(before, 0.99)))
 	}
-	slices.Sort(ratios)
-	ratio := ratios[hangRounds/2]
+	ratio := median(ratios)
 	for _, row := range []struct {
 		name    string
 		elapsed []time.Duration

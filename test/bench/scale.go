@@ -193,45 +193,40 @@ func read(ctx context.Context, w endpoint, path, accept string) (int64, error) {
 
 // scaleFirstPage measures the time until a client has its first 500 pods.
 func scaleFirstPage(ctx context.Context, out *report, f *scaleFleet) error {
-	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(tw, "\nfirst 500 of %d pods\tp50 ms\tthe longest ms\t\n", scaleMembers*scalePods)
-	for _, w := range []endpoint{f.plain, f.qualified} {
-		var elapsed []time.Duration
-		for round := range 11 {
-			start := time.Now()
-			if _, err := read(ctx, w, podsPath+"?limit=500", ""); err != nil {
-				return err
-			}
-			if round > 0 { // the first one opens the connections
-				elapsed = append(elapsed, time.Since(start))
-			}
-		}
-		slices.Sort(elapsed)
-		out.atMost(w.name+": first page of a million pods", ms(at(elapsed, 0.5)), 1000, " ms")
-		_, _ = fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t\n", w.name, ms(at(elapsed, 0.5)), ms(elapsed[len(elapsed)-1]))
-	}
-	return tw.Flush()
+	return firstPages(out, f, "", "", 10, func(w endpoint) (time.Duration, error) {
+		start := time.Now()
+		_, err := read(ctx, w, podsPath+"?limit=500", "")
+		return time.Since(start), err
+	})
 }
 
 // scaleKubectl measures the time from the start of kubectl get pods -A until it has read the first 500 pods. kubectl
 // prints a Table only when it has all pages, so it is ended when it asks for the next ones.
 func scaleKubectl(ctx context.Context, out *report, f *scaleFleet, kubectl, dir string) error {
+	return firstPages(out, f, "kubectl get pods -A, ", " by kubectl, with its start", 7,
+		func(w endpoint) (time.Duration, error) { return untilSecondPage(ctx, kubectl, f.pass, w.url, dir) })
+}
+
+// firstPages prints the durations of rounds pages, after one that opens connections and fills kubectl's cache of
+// discovery. by is added to the names of the goals.
+func firstPages(
+	out *report, f *scaleFleet, title, by string, rounds int, page func(w endpoint) (time.Duration, error),
+) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(tw, "\nkubectl get pods -A, first 500 of %d pods\tp50 ms\tthe longest ms\t\n",
-		scaleMembers*scalePods)
+	_, _ = fmt.Fprintf(tw, "\n%sfirst 500 of %d pods\tp50 ms\tthe longest ms\t\n", title, scaleMembers*scalePods)
 	for _, w := range []endpoint{f.plain, f.qualified} {
 		var elapsed []time.Duration
-		for round := range 8 {
-			d, err := untilSecondPage(ctx, kubectl, f.pass, w.url, dir)
+		for round := range rounds + 1 {
+			d, err := page(w)
 			if err != nil {
-				return fmt.Errorf("kubectl at %s: %w", w.name, err)
+				return fmt.Errorf("%s: %w", w.name, err)
 			}
-			if round > 0 { // the first one fills kubectl's cache of discovery
+			if round > 0 {
 				elapsed = append(elapsed, d)
 			}
 		}
 		slices.Sort(elapsed)
-		out.atMost(w.name+": first page of a million pods by kubectl, with its start", ms(at(elapsed, 0.5)), 1000, " ms")
+		out.atMost(w.name+": first page of a million pods"+by, ms(at(elapsed, 0.5)), 1000, " ms")
 		_, _ = fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t\n", w.name, ms(at(elapsed, 0.5)), ms(elapsed[len(elapsed)-1]))
 	}
 	return tw.Flush()
