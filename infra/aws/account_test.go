@@ -25,11 +25,7 @@ type account struct {
 
 // startMoto starts the moto of all tests, since a start needs more time than most tests. It ends with this process.
 var startMoto = sync.OnceValues(func() (*mototest.Server, error) {
-	patch, err := filepath.Abs("testdata/cloudformation.py")
-	if err != nil {
-		return nil, err
-	}
-	return mototest.Start(patch)
+	return mototest.Start("testdata/cloudformation.py")
 })
 
 // newAccount resets moto and returns an empty account. Tests share moto, so they may not run in parallel.
