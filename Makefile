@@ -15,9 +15,9 @@ LINT      := $(AS_BUILT) GOLANGCI_LINT_CACHE=$(CURDIR)/dist/lint go tool -modfil
 # Tests mostly wait, so twice as many packages as cores run in parallel.
 JOBS      ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 # The race detector needs a C compiler.
-RACE      := $(if $(shell command -v $$(go env CC 2>/dev/null)),-race)
+RACE       = $(if $(shell command -v $$(go env CC 2>/dev/null)),-race)
 # Without DWARF, the test programs link in half the time. With -trimpath, all checkouts share compiled packages.
-GOTEST    := go test $(RACE) -trimpath -ldflags=-w -p $(JOBS)
+GOTEST     = go test $(RACE) -trimpath -ldflags=-w -p $(JOBS)
 ARCH      ?= arm64
 BINDIR    ?= /usr/local/bin
 REPOSITORY ?= clusterpass-bridge
