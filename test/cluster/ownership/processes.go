@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,18 +63,26 @@ func KillMarked(dir string) error {
 
 func killAll(what string, find func() ([]int, error)) error {
 	deadline := time.Now().Add(patience)
+	killed := map[int]string{} // their starts; an ending process has no environment, and may still have files and ports
 	for {
 		pids, err := find()
 		if err != nil {
 			return fmt.Errorf("find %s: %w", what, err)
 		}
-		if len(pids) == 0 {
+		left := slices.Clone(pids)
+		for pid, start := range killed {
+			if start != "" && startOf(pid) == start && !slices.Contains(pids, pid) {
+				left = append(left, pid)
+			}
+		}
+		if len(left) == 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s %v are still there %s after SIGKILL", what, pids, patience)
+			return fmt.Errorf("%s %v are still there %s after SIGKILL", what, left, patience)
 		}
 		for _, pid := range pids {
+			killed[pid] = startOf(pid)
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		time.Sleep(5 * time.Millisecond)
@@ -129,26 +138,35 @@ func eachProcess(do func(pid int)) error {
 }
 
 func parentOf(pid int) (int, bool) {
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return 0, false
-	}
-	// The name, in parentheses, may contain anything, so parse the text after the last parenthesis.
-	_, rest, ok := lastCut(string(stat), ")")
-	fields := strings.Fields(rest)
-	if !ok || len(fields) < 2 {
+	fields := stat(pid)
+	if fields == nil {
 		return 0, false
 	}
 	parent, err := strconv.Atoi(fields[1])
 	return parent, err == nil
 }
 
-func lastCut(s, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
+// startOf returns when a process started, in ticks since the start of the machine, or "" if it has ended.
+func startOf(pid int) string {
+	fields := stat(pid)
+	if fields == nil || fields[0] == "Z" || fields[0] == "X" {
+		return ""
 	}
-	return s[:i], s[i+len(sep):], true
+	return fields[19]
+}
+
+// stat returns the fields of a process's stat file that follow its name, beginning with the state, or nil.
+func stat(pid int) []string {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return nil
+	}
+	// The name, in parentheses, may contain anything, so parse the text after the last parenthesis.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 20 {
+		return nil
+	}
+	return fields
 }
 
 func gone(path string) bool {
