@@ -19,6 +19,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/e2e"
+	"github.com/clusterpass/clusterpass/test/kubelet"
 )
 
 // podEnv makes this program the server of a user interface, at that address.
@@ -69,7 +70,7 @@ url.protocol = url.protocol.replace("http", "ws");
 new WebSocket(url).onmessage = (event) => { document.title = event.data; };`
 
 // interfaceYAML has a pod of the user interface, its service, and the right of alice to use them. It is a format for
-// the node, the path of this program and podEnv.
+// the network of the pod, the node, the path of this program and podEnv.
 const interfaceYAML = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -86,7 +87,7 @@ spec:
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: dashboard, labels: {app: dashboard}, annotations: {process-kubelet/address: 127.81.0.0/24}}
+metadata: {name: dashboard, labels: {app: dashboard}, annotations: {process-kubelet/address: %s}}
 spec:
   nodeName: %s
   terminationGracePeriodSeconds: 1
@@ -119,7 +120,7 @@ func startInterface(t *testing.T) (c *cluster.Cluster, kubectl string, pod *url.
 		}
 		return r.Stdout
 	}
-	run(fmt.Sprintf(interfaceYAML, c.Node(), self, podEnv), "apply", "-f", "-")
+	run(fmt.Sprintf(interfaceYAML, kubelet.NewNetwork(), c.Node(), self, podEnv), "apply", "-f", "-")
 	run("", "wait", "--for=condition=Ready", "pod/dashboard", "--timeout=4m")
 	ip := run("", "get", "pod", "dashboard", "-o", "jsonpath={.status.podIP}")
 	return c, kubectl, &url.URL{Scheme: "http", Host: ip + ":8080"}

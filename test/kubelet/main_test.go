@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -222,6 +223,9 @@ func restart(policy corev1.RestartPolicy) podOption {
 	return func(p *corev1.Pod) { p.Spec.RestartPolicy = policy }
 }
 
+// made counts pods, so that each has a name of its own. Those of a test's last run may not be gone.
+var made atomic.Int32
+
 func makePod(t *testing.T, options ...podOption) string {
 	t.Helper()
 	p := &corev1.Pod{
@@ -231,6 +235,7 @@ func makePod(t *testing.T, options ...podOption) string {
 	for _, o := range options {
 		o(p)
 	}
+	p.Name = fmt.Sprintf("%s-%d", p.Name, made.Add(1))
 	pods := world.client.CoreV1().Pods(metav1.NamespaceDefault)
 	if _, err := pods.Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

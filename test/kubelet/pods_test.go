@@ -124,8 +124,8 @@ func TestInitContainers(t *testing.T) {
 	name := makePod(t, script(note("main")), restart(corev1.RestartPolicyNever), func(p *corev1.Pod) {
 		p.Spec.InitContainers = []corev1.Container{
 			step("one", "sleep 0.3; "+note("one")),
-			step("sidecar", note("sidecar")+"; trap '"+note("sidecar-end")+"; exit' TERM; while :; do sleep 0.05; done"),
-			step("two", "sleep 3; "+note("two")), // runs when the sidecar has started, maybe before its first output
+			step("sidecar", "trap '"+note("sidecar-end")+"; exit' TERM; "+note("sidecar")+"; while :; do sleep 0.05; done"),
+			step("two", "until grep -q sidecar "+file+"; do sleep 0.05; done; "+note("two")),
 		}
 		p.Spec.InitContainers[1].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -17,6 +18,9 @@ import (
 // AddressAnnotation gives a pod a loopback address of its own, and runs its HTTP probes there. Its value is a network
 // such as 127.77.0.0/24. The pod gets the first address that no other pod of the kubelet has.
 const AddressAnnotation = "process-kubelet/address"
+
+// NewNetwork returns a random network for AddressAnnotation, so that test runs of one machine share no addresses.
+func NewNetwork() string { return fmt.Sprintf("127.%d.%d.0/24", 64+rand.N(64), rand.N(256)) }
 
 func hasOwnAddress(api *corev1.Pod) bool { return api.Annotations[AddressAnnotation] != "" }
 

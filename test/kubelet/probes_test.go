@@ -11,8 +11,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/kubelet"
 )
 
-// probed makes a pod a server at an address of its own, with probes for the files started, ready and live.
-func probed(t *testing.T) podOption {
+// probed makes a pod a server at an address of its own in network, with probes for the files started, ready and live.
+func probed(t *testing.T, network string) podOption {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -23,11 +23,11 @@ func probed(t *testing.T) podOption {
 			ProbeHandler: corev1.ProbeHandler{
 				HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("http")},
 			},
-			PeriodSeconds: 1, FailureThreshold: 2,
+			PeriodSeconds: 1, FailureThreshold: 2, TimeoutSeconds: 60,
 		}
 	}
 	return func(p *corev1.Pod) {
-		p.Annotations = map[string]string{kubelet.AddressAnnotation: "127.78.0.0/24"}
+		p.Annotations = map[string]string{kubelet.AddressAnnotation: network}
 		c := &p.Spec.Containers[0]
 		c.Command = []string{self}
 		c.Env = []corev1.EnvVar{
@@ -46,9 +46,9 @@ func TestProbes(t *testing.T) {
 	touch := func(pod string, files ...string) {
 		must(t, append([]string{"exec", pod, "--", "touch"}, files...)...)
 	}
-	names := map[string]string{}
+	network, names := kubelet.NewNetwork(), map[string]string{}
 	for _, name := range []string{"one", "two"} {
-		names[name] = makePod(t, probed(t), func(p *corev1.Pod) { p.Name += "-" + name })
+		names[name] = makePod(t, probed(t, network), func(p *corev1.Pod) { p.Name += "-" + name })
 	}
 	for _, name := range names {
 		waitPod(t, name, "runs", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
@@ -61,7 +61,8 @@ func TestProbes(t *testing.T) {
 		waitPod(t, name, "is ready", ready)
 	}
 	one, two := getPod(t, names["one"]).Status.PodIP, getPod(t, names["two"]).Status.PodIP
-	if one == two || !strings.HasPrefix(one, "127.78.0.") || !strings.HasPrefix(two, "127.78.0.") {
+	prefix := strings.TrimSuffix(network, "0/24")
+	if one == two || !strings.HasPrefix(one, prefix) || !strings.HasPrefix(two, prefix) {
 		t.Errorf("the addresses %s and %s", one, two)
 	}
 	must(t, "exec", names["one"], "--", "rm", "ready")

@@ -33,9 +33,10 @@ const (
 	selector  = "app.kubernetes.io/instance=" + release
 	replicas  = 3
 	store     = "kubernetes:" + namespace
-	// network has the addresses of the pods.
-	network = "127.79.0.0/24"
 )
+
+// The networks of the gateway's pods, and of the agents' pods.
+var network, agentNetwork = kubelet.NewNetwork(), kubelet.NewNetwork()
 
 // installation is the gateway that the chart installed.
 type installation struct {
@@ -51,7 +52,7 @@ func (i *installation) values(t *testing.T, clientCA string) string {
 	t.Helper()
 	var peers []string
 	for n := range replicas + 1 {
-		peers = append(peers, fmt.Sprintf("127.79.0.%d", n+1))
+		peers = append(peers, fmt.Sprintf("%s%d", strings.TrimSuffix(network, "0/24"), n+1))
 	}
 	values := map[string]any{
 		"url": i.url, "clientCA": strings.TrimSpace(clientCA), "command": []string{i.bridge},
@@ -398,7 +399,7 @@ func (i *installation) testAgents(t *testing.T) {
 	credential := write(t, "token", joined.Token)
 	test, err := yaml.Marshal(map[string]any{
 		"command":        []string{agent},
-		"podAnnotations": map[string]string{kubelet.AddressAnnotation: "127.80.0.0/24"},
+		"podAnnotations": map[string]string{kubelet.AddressAnnotation: agentNetwork},
 		"extraEnv": []any{
 			map[string]any{"name": "POD_IP", "valueFrom": map[string]any{
 				"fieldRef": map[string]any{"fieldPath": "status.podIP"},
