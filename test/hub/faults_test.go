@@ -197,8 +197,10 @@ func TestCallEndsWithItsCaller(t *testing.T) {
 
 // create creates objects through restarts of the API server, and returns the acknowledged keys. A starting API server
 // may not know any rights yet.
-func create(t *testing.T, writer int, st *objectskubernetes.Store, stopped <-chan struct{}) []string {
+func create(t *testing.T, writer int, st *objectskubernetes.Store, begun func(), stopped <-chan struct{}) []string {
 	t.Helper()
+	begun = sync.OnceFunc(begun)
+	defer begun()
 	var acknowledged []string
 	for n := 0; ; n++ {
 		select {
@@ -213,6 +215,7 @@ func create(t *testing.T, writer int, st *objectskubernetes.Store, stopped <-cha
 		switch {
 		case err == nil:
 			acknowledged = append(acknowledged, key)
+			begun()
 		case !errors.Is(err, objects.ErrUnavailable) && !errors.Is(err, objects.ErrForbidden):
 			t.Errorf("create %s: %v", key, err)
 			return acknowledged
@@ -260,16 +263,18 @@ func follow(t *testing.T, st *objectskubernetes.Store, from uint64) map[string]b
 func TestHubRestarted(t *testing.T) {
 	p := cached.pair(t)
 	var (
-		writers, watcher sync.WaitGroup
-		stopped          = make(chan struct{})
-		acknowledged     [3][]string
-		seen             map[string]bool
+		writers, watcher, begun sync.WaitGroup
+		stopped                 = make(chan struct{})
+		acknowledged            [3][]string
+		seen                    map[string]bool
 	)
 	watcher.Go(func() { seen = follow(t, openObjects(t, p.user, p.namespace), p.object.Revision) })
 	for w := range acknowledged {
 		st := openObjects(t, p.user, p.namespace)
-		writers.Go(func() { acknowledged[w] = create(t, w, st, stopped) })
+		begun.Add(1)
+		writers.Go(func() { acknowledged[w] = create(t, w, st, begun.Done, stopped) })
 	}
+	begun.Wait()
 	for range 2 {
 		if err := cached.hub.Restart(t.Context(), cluster.APIServer); err != nil {
 			t.Error(err)

@@ -182,7 +182,7 @@ func TestRollout(t *testing.T) {
 
 func TestDebug(t *testing.T) {
 	eachDialect(t, []string{"shell"}, func(t *testing.T, bin, ns string, d, g e2e.Kubectl) {
-		// kube-apiserver may lose the last output of a command that ends before its stdin, so the command waits.
+		// kube-apiserver may lose the last output of a command that ends before its stdin, which kubectl debug never ends.
 		r := e2e.CheckSameResult(t, bin, d, g, "it\n", "-n", ns, "debug", "shell", "-i", "--quiet", "--image=any", "--", "sh",
 			"-c", "read x; echo debugged $x; sleep 1")
 		if !strings.Contains(r.Stdout, "debugged it\n") {

@@ -96,9 +96,10 @@ func checkRecordedAttach(t *testing.T, g e2e.Kubectl, ns, word string) {
 // checkRecordedRun fails if the session with a new pod is not recorded. Its command runs, as that of any pod.
 func checkRecordedRun(t *testing.T, g e2e.Kubectl, ns, word string) {
 	t.Helper()
-	// kube-apiserver may lose the last output of a command that ends before its stdin, so the command waits.
+	// kube-apiserver may lose the last output of a command that ends before its stdin, so the command reads all of it.
 	r := g.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(word+"\n"), "-n", ns, "run", word, "-i", "--rm",
-		"--grace-period=1", "--quiet", "--restart=Never", "--image=any", "--", "sh", "-c", "read x; echo got $x; sleep 1")
+		"--grace-period=1", "--quiet", "--restart=Never", "--image=any", "--",
+		"sh", "-c", "read x; echo got $x; cat >/dev/null")
 	if !strings.Contains(r.Stdout, "got "+word) {
 		t.Errorf("run: %v", r)
 	}
@@ -152,12 +153,12 @@ func TestRecordedDebugContainers(t *testing.T) {
 
 func checkRecordedDebug(t *testing.T, g e2e.Kubectl, ns, word string) {
 	t.Helper()
-	// kube-apiserver may lose the last output of a command that ends before its stdin, so the command waits.
-	r := g.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(word+"\n"), "-n", ns, "debug", "shell", "-i",
-		"--quiet", "--image=any", "--", "sh", "-c", "read x; echo debugged $x; sleep 1")
-	if !strings.Contains(r.Stdout, "debugged "+word) {
-		t.Errorf("debug: %v", r)
-	}
+	// kube-apiserver may lose the last output of a command that ends before its stdin, which kubectl debug never ends.
+	waittest.Until(t, "the debug container answers", func() bool {
+		r := g.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(word+"\n"), "-n", ns, "debug", "shell", "-i",
+			"--quiet", "--image=any", "--", "sh", "-c", "read x; echo debugged $x; sleep 1")
+		return strings.Contains(r.Stdout, "debugged "+word)
+	})
 	got := e2e.WaitForRecording(t, ns, "debug", func(r e2e.Recording) bool {
 		return strings.Contains(r.Events[recording.Output], "debugged "+word)
 	})
