@@ -75,6 +75,31 @@ func TestOwnedPathsExist(t *testing.T) {
 	}
 }
 
+// TestFormsHaveUniqueIDs: GitHub does not show a form in which two elements have one id.
+func TestFormsHaveUniqueIDs(t *testing.T) {
+	files, err := filepath.Glob("../../.github/ISSUE_TEMPLATE/*.yml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var form struct{ Body []struct{ ID string } }
+		if err := yaml.Unmarshal(data, &form); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		seen := map[string]bool{}
+		for _, element := range form.Body {
+			if element.ID != "" && seen[element.ID] {
+				t.Errorf("%s has two elements with the id %s", file, element.ID)
+			}
+			seen[element.ID] = true
+		}
+	}
+}
+
 // TestActionsArePinned: the owner of an action can move a tag to other code, which would get the release's credentials.
 func TestActionsArePinned(t *testing.T) {
 	files, err := filepath.Glob("../../.github/workflows/*.yml")
