@@ -26,7 +26,7 @@ STACKS = "arn:{p}:cloudformation:{r}:{a}:stack/{s}/* arn:{p}:cloudformation:{r}:
 # The names of buckets are in lower case.
 BUCKETS = "arn:{p}:s3:::{s_lower}-*"
 
-# What CloudFormation calls for a type of resource, on which ARNs, and on which condition. A type may have several rows.
+# The API calls of CloudFormation for a type of resource, with their ARNs and their condition. A type may have several rows.
 # A row for a hosted zone is omitted without the option --zone.
 CALLS = {
     "AWS::ApiGateway::RestApi": [("apigateway:GET POST PUT PATCH DELETE", APIS)],

@@ -37,20 +37,25 @@ func TestFindings(t *testing.T) {
 		".github/a.md":    "It takes.\n",
 		".cache/a.md":     "It takes.\n",
 		"README.md":       "What it takes, is.\n",
+		"b/a.ts":          "// It `takes` one.\nconst takes = 1; // it takes\n  // It takes\n  // one.\n",
+		"b/run":           "#!/bin/sh\n# run holds one.\n",
+		"b/data":          "# It takes one.\n",
+		"b/a.yaml":        "#!takes\na: # takes\n# It takes one.\n",
 	})
 	const slept = "sleep: time.Sleep in a test: wait for the condition that it needs, or use testing/synctest\n"
 	inA := "a/prose.go:1: banned-word: takes\na/sleep_test.go:4: " + slept + "a/sleep_test.go:8: " + slept
 	inAB := "ab/ab.go:1: banned-word: holds\n"
 	all := ".github/a.md:1: banned-word: takes.\n" +
 		"README.md:1: clause-subject: What it takes, is.\n" +
-		"README.md:1: banned-word: takes,\n" + inA + inAB
+		"README.md:1: banned-word: takes,\n" + inA + inAB +
+		"b/a.ts:3: banned-word: takes\nb/a.yaml:3: banned-word: takes\nb/run:2: banned-word: holds\n"
 	for _, tt := range []struct {
 		name  string
 		paths []string
 		want  string
 		err   string
 	}{
-		{"the whole project", nil, all, "7 places"},
+		{"the whole project", nil, all, "10 places"},
 		{"a directory", []string{"a"}, inA, "3 places"},
 		{"a file and a directory", []string{"./a/prose.go", "ab/"}, "a/prose.go:1: banned-word: takes\n" + inAB, "2 places"},
 		{"no findings", []string{"a/sleep.go"}, "", ""},

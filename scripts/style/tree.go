@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -40,8 +41,7 @@ func readTree(root string) (*tree, error) {
 			}
 			return nil
 		}
-		isGo := strings.HasSuffix(name, ".go")
-		if !isGo && !strings.HasSuffix(name, ".md") {
+		if !entry.Type().IsRegular() {
 			return nil
 		}
 		source, err := os.ReadFile(file) //nolint:gosec // a file of this project
@@ -52,13 +52,28 @@ func readTree(root string) (*tree, error) {
 		if err != nil {
 			return err
 		}
-		if isGo {
-			return t.addGo(filepath.ToSlash(relative), source)
-		}
-		t.addMarkdown(filepath.ToSlash(relative), source)
-		return nil
+		return t.add(filepath.ToSlash(relative), source)
 	})
 	return t, err
+}
+
+// add adds the findings of a file, if it is in a language that is known.
+func (t *tree) add(name string, source []byte) error {
+	switch path.Ext(name) {
+	case ".go":
+		return t.addGo(name, source)
+	case ".md":
+		t.addMarkdown(name, source)
+	case ".ts", ".tsx", ".mjs":
+		t.addProse(name, prose.LineComments(source, "//"))
+	case ".py", ".yaml", ".yml", ".service":
+		t.addProse(name, prose.LineComments(source, "#"))
+	case "":
+		if path.Base(name) == "Makefile" || bytes.HasPrefix(source, []byte("#!")) {
+			t.addProse(name, prose.LineComments(source, "#"))
+		}
+	}
+	return nil
 }
 
 func (t *tree) addGo(name string, source []byte) error {

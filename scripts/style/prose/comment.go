@@ -39,6 +39,24 @@ func Comments(fset *token.FileSet, file *ast.File) []Block {
 	return blocks
 }
 
+// LineComments returns the prose of the comments of another language. marker begins them, such as "#". Comments after
+// code, and those of several lines with one marker, are not read.
+func LineComments(source []byte, marker string) []Block {
+	var r commentReader
+	number := 0
+	for line := range strings.Lines(string(source)) {
+		number++
+		text, isComment := strings.CutPrefix(strings.TrimSpace(line), marker)
+		if !isComment || strings.HasPrefix(text, "!") {
+			r.end()
+			continue
+		}
+		r.add(Line{number, codeQuote.ReplaceAllString(strings.TrimPrefix(text, " "), codeSpan)})
+	}
+	r.end()
+	return r.blocks
+}
+
 type commentReader struct {
 	blocks []Block
 	open   Block

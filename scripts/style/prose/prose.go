@@ -1,5 +1,5 @@
-// Package prose finds sentences that break the project's language rules. [Markdown] and [Comments] return the prose of
-// a file as blocks, and [Check] returns the findings of one block.
+// Package prose finds sentences that break the project's language rules. [Markdown], [Comments] and [LineComments]
+// return the prose of a file as blocks, and [Check] returns the findings of one block.
 //
 //   - LongSentence: a sentence has more than 25 parts between spaces. A code span counts as one.
 //   - BannedWord: an expression on the list in this file has a precise equivalent.

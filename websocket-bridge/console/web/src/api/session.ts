@@ -18,12 +18,12 @@ export const session = signal<Session | undefined>(undefined);
 // isExpired is set when the gateway refuses the credential.
 export const isExpired = signal(false);
 
-// userName changes when another user signs in. What one user has seen is not for the next.
+// userName changes when another user signs in. The next user must not see the data of the last one.
 export const userName = computed(() => session.value?.user);
 
 const waiting = new Set<() => void>(); // for signIn
 
-// signIn replaces the session. What waits for signedIn continues.
+// signIn replaces the session. Callers that wait for signedIn continue.
 export function signIn(next: Session): void {
   session.value = next;
   isExpired.value = false;

@@ -14,7 +14,7 @@ export function quote(argument: string): string {
   return /^[A-Za-z0-9_.,:=@%+/-]+$/.test(argument) ? argument : `'${argument.replaceAll("'", `'\\''`)}'`;
 }
 
-// The options that the views use. Any other word that begins with a hyphen is a value.
+// The options that the views use. Any other argument that begins with a hyphen is a value.
 const options = new RegExp('^(-[Aclnop]|-it|--(all-containers|field-selector|follow|for|image|max-log-requests|prefix|' +
   'previous|raw|selector|sort-by|tail|target|timestamps|type|verbs|watch)(=.*)?)$', 's');
 

@@ -16,7 +16,7 @@ function parse(raw: string, dropped: number): Line {
   return { time, text: dropped > 0 ? `${rest} … ${dropped} more characters` : rest };
 }
 
-// Splitter turns the pieces of a body into lines. Its memory is bounded, also without a line feed.
+// Splitter splits a body, which arrives in pieces, into lines. Its memory is bounded, also without a line feed.
 export class Splitter {
   readonly #decoder = new TextDecoder();
   #rest = '';
@@ -50,7 +50,7 @@ export class Splitter {
   }
 }
 
-// Instant is a time in seconds since 1970 and nanoseconds. A number cannot hold both.
+// Instant is a time in seconds since 1970 and nanoseconds. A number is too small for both.
 export type Instant = readonly [seconds: number, nanoseconds: number];
 
 export function instant(time: string): Instant {
@@ -100,7 +100,7 @@ export class Position {
   }
 }
 
-// Resumption tells apart the lines of a log that is read again from a position. It looks for the last line that was
+// Resumption omits the lines of a log that were read before it was requested again. It looks for the last line that was
 // read, so that no line is shown twice and a gap is noticed.
 export class Resumption {
   readonly #key: string;

@@ -1,4 +1,4 @@
-// What a container prints, as text that cannot change how other text looks.
+// Output of a container as text that cannot change how other text looks.
 import { escapeOf, highControls, reversing } from '../../ui/text.ts';
 
 // Sequences that set colours, titles and the like.

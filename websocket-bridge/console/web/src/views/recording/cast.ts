@@ -1,6 +1,6 @@
 // Files of asciicast v2, as clusterpass recording export writes them.
 
-// longestFile bounds the memory that a file takes.
+// longestFile bounds the memory for a file.
 export const longestFile = 64 << 20;
 
 // longestSide bounds the size of the terminal in characters. A recorded user chooses it, and the player fails at large

@@ -1,4 +1,4 @@
-// SignIn offers the ways to sign in. A browser with a client certificate of the gateway never shows it.
+// SignIn offers the methods to sign in. A browser with a client certificate of the gateway never shows it.
 import { useState } from 'preact/hooks';
 
 import { Notice } from '../../ui/Notice.tsx';

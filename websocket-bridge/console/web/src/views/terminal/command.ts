@@ -1,7 +1,7 @@
-// A command as the user types it, in the rules of a POSIX shell for words and quotes. Nothing is expanded.
+// A command as the user types it, split by the rules of a POSIX shell. Nothing is expanded.
 import { quote } from '../../ui/AsKubectl.tsx';
 
-// splitCommand returns the words of a command. It throws if a quote does not end.
+// splitCommand returns the arguments of a command. It throws if a quote does not end.
 export function splitCommand(text: string): string[] {
   const words: string[] = [];
   let word: string | undefined;

@@ -1,4 +1,4 @@
-// What a terminal opens, as the URL has it: exec of a command, attach to a container, or a new debug container.
+// The session that a terminal opens, as in the URL: exec of a command, attach to a container, or a new debug container.
 import type { ViewProps } from '../../router.tsx';
 import { kubectl } from '../../ui/AsKubectl.tsx';
 import { podPath, type Pod } from '../logs/follower.ts';
