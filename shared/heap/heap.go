@@ -11,7 +11,7 @@ import (
 // A heap grows by maxGrowth bytes between two collections, but by minPercent and at most by maxPercent, Go's default.
 const (
 	maxGrowth  = 16 << 20
-	minPercent = 20
+	minPercent = 15
 	maxPercent = 100
 )
 
