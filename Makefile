@@ -8,6 +8,8 @@ VERSION   := github.com/clusterpass/clusterpass/shared/version
 STAMP     := $(if $(BUILD_VERSION),-X $(VERSION).tag=$(BUILD_VERSION) -X $(VERSION).revision=$(BUILD_REVISION) -X $(VERSION).date=$(BUILD_DATE))
 # lambda.norpc omits the RPC server of the Go 1.x runtime, which provided.al2023 does not use.
 FNFLAGS   := -tags lambda.norpc
+# Programs for users are compiled with a profile of the gateway under load. make profile records it.
+PGO       := -pgo=$(CURDIR)/infra/release/gateway.pgo
 # The linters and go vet use the same compiled packages as GOBUILD.
 AS_BUILT  := env CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath"
 # The linter caches file paths, so each checkout has its own cache.
@@ -219,8 +221,18 @@ moto: ## Install the Python packages that the tests need into .venv, unless Pyth
 	.venv/bin/python3 -c 'import moto.server, cfnlint, samtranslator, awscli, websockets' 2>/dev/null || \
 	$(STEP) "install Python packages" "Python 3 with venv and pip and a package index, or CLUSTERPASS_PYTHON=PATH of a Python that has the packages of test/moto/requirements.txt" test/moto/install
 
-bench: build-local moto ## Measure the gateway compared with direct requests, and cold starts (ARGS=--help)
+build-bench: build-local # the programs that the benchmarks measure
+	@$(STEP) "build the gateway as releases do (the first run compiles for 6 minutes on two cores)" $(NEEDS_GO) \
+	  $(GOBUILD) $(PGO) -o dist/local/clusterpass-local ./infra/local
 	@$(STEP) "build the benchmarks" $(NEEDS_GO) $(AS_BUILT) go build -o dist/local/ ./test/bench
+
+profile: build-local ## Record infra/release/gateway.pgo, a profile of the gateway with which releases are compiled (8 minutes)
+	@rm -rf dist/profiles && mkdir -p dist/profiles
+	@$(STEP) "build the benchmarks" $(NEEDS_GO) $(AS_BUILT) go build -o dist/local/ ./test/bench
+	@$(STEP) "record profiles" $(NEEDS_GO) env BENCH_PROFILES=$(CURDIR)/dist/profiles dist/local/bench calls scale
+	@dist/local/bench merge-profiles dist/profiles infra/release/gateway.pgo
+
+bench: build-bench moto ## Measure the gateway compared with direct requests, and cold starts (ARGS=--help)
 	@$(STEP) "measure the gateway and direct requests" $(NEEDS_GO) dist/local/bench --write docs/benchmarks.md $(ARGS)
 	@$(STEP) "measure access decisions" $(NEEDS_GO) go test -run '^$$' -bench Allowed ./shared/access
 
@@ -233,7 +245,7 @@ build-arch: # build for one ARCH
 	@for fn in $(FUNCTIONS); do \
 	  GOOS=linux GOARCH=$(ARCH) $(GOBUILD) $(FNFLAGS) -o dist/$(ARCH)/$$fn/bootstrap ./functions/$$fn/bootstrap && \
 	  go run ./scripts/package dist/$(ARCH)/$$fn/bootstrap dist/$(ARCH)/$$fn.zip || exit 1; done
-	@GOOS=linux GOARCH=$(ARCH) $(GOBUILD) -o dist/$(ARCH)/websocket-bridge ./websocket-bridge
+	@GOOS=linux GOARCH=$(ARCH) $(GOBUILD) $(PGO) -o dist/$(ARCH)/websocket-bridge ./websocket-bridge
 	@GOOS=linux GOARCH=$(ARCH) $(GOBUILD) -o dist/$(ARCH)/clusterpass-agent ./websocket-bridge/agent
 
 build-local: ## Build the programs for demo, up, test and bench, for this machine
@@ -248,8 +260,8 @@ build-ProxyFunction build-FleetFunction build-ControlFunction build-RotateFuncti
 
 images: licenses $(WITH_CONSOLE) ## Build the images for ARCH, without Docker, as files for docker load or podman load: ARCH, TAG
 	@$(STEP) "build the programs of the images for $(ARCH)" $(NEEDS_GO) sh -ec 'export GOOS=linux GOARCH=$(ARCH); \
-	  $(GOBUILD) -o dist/$(ARCH)/clusterpass-local ./infra/local; $(GOBUILD) -o dist/$(ARCH)/clusterpass ./scripts/clusterpass; \
-	  $(GOBUILD) -o dist/$(ARCH)/websocket-bridge ./websocket-bridge; $(GOBUILD) -o dist/$(ARCH)/clusterpass-agent ./websocket-bridge/agent'
+	  $(GOBUILD) $(PGO) -o dist/$(ARCH)/clusterpass-local ./infra/local; $(GOBUILD) -o dist/$(ARCH)/clusterpass ./scripts/clusterpass; \
+	  $(GOBUILD) $(PGO) -o dist/$(ARCH)/websocket-bridge ./websocket-bridge; $(GOBUILD) -o dist/$(ARCH)/clusterpass-agent ./websocket-bridge/agent'
 	@mkdir -p dist/images
 	@for image in $(IMAGES); do $(STEP) "build the image $$image" $(NEEDS_GO) \
 	  go run -C infra/release ./image --image $$image --arch $(ARCH) --programs '$(CURDIR)/dist/{arch}' \

@@ -47,7 +47,11 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require k8s.io/component-base v0.37.0
+require (
+	github.com/google/pprof v0.0.0-20250403155104-27863c87afa6
+	github.com/klauspost/compress v1.20.1
+	k8s.io/component-base v0.37.0
+)
 
 require (
 	cel.dev/expr v0.25.1 // indirect
@@ -70,7 +74,6 @@ require (
 	github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus v1.1.0 // indirect
 	github.com/grpc-ecosystem/go-grpc-middleware/v2 v2.3.3 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
-	github.com/klauspost/compress v1.20.1 // indirect
 	github.com/kylelemons/godebug v1.1.0 // indirect
 	go.etcd.io/etcd/api/v3 v3.7.0 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.0 // indirect

@@ -228,16 +228,16 @@ func startProcess(ctx context.Context, data string, flags ...string) (*exec.Cmd,
 
 // startProcessIn is startProcess with variables in the environment.
 func startProcessIn(ctx context.Context, env []string, data string, flags ...string) (*exec.Cmd, *rest.Config, error) {
-	program, err := filepath.Abs("dist/local/clusterpass-local")
+	program, args, err := gatewayProgram()
 	if err != nil {
 		return nil, nil, err
 	}
 	pass := filepath.Join(data, "pass")
-	flags = append([]string{
-		"--listen=127.0.0.1:0", "--data=" + data, "--functions=inline", "--kubeconfig=" + pass, "--log-level=ERROR",
+	args = append(args,
+		"--listen=127.0.0.1:0", "--data="+data, "--functions=inline", "--kubeconfig="+pass, "--log-level=ERROR",
 		"--max-streams=100000", "--max-streams-per-caller=100000", "--drain-timeout=1s",
-	}, flags...)
-	cmd := exec.CommandContext(ctx, program, flags...)
+	)
+	cmd := exec.CommandContext(ctx, program, append(args, flags...)...)
 	cmd.Env = append([]string{"HOME=" + data, "PATH=" + os.Getenv("PATH")}, env...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()

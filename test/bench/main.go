@@ -50,6 +50,8 @@ Without a PART, all are measured:
   --check-scale     check lists and a watch of 100 clusters, instead of measuring
   --write FILE      also write a page with the tables and plots: docs/benchmarks.md
   --help            print this help
+
+With BENCH_PROFILES=DIR, gateways in processes of their own write CPU profiles to DIR: make profile.
 `
 
 func main() {
@@ -125,6 +127,13 @@ func commandOf(names []string) func(context.Context) error {
 		return func(ctx context.Context) error { return serveUpstream(ctx, names[1]) }
 	case len(names) == 3 && names[0] == reverseProxyCommand:
 		return func(ctx context.Context) error { return serveReverseProxy(ctx, names[1], names[2]) }
+	case len(names) > 1 && names[0] == gatewayCommand:
+		return func(ctx context.Context) error {
+			serveProfiled(ctx, names[1], names[2:])
+			return nil
+		}
+	case len(names) == 3 && names[0] == mergeCommand:
+		return func(context.Context) error { return mergeProfiles(names[1], names[2]) }
 	case len(names) == 1 && names[0] == plainCommand:
 		return servePlainWatches
 	case len(names) == 1 && names[0] == "--check-scale":

@@ -80,12 +80,13 @@ func (r *report) writePage(file, tables string, arguments []string) error {
 		"two of them\nonly within a run.\n\n")
 	command := "make bench"
 	if len(arguments) > 0 {
-		command = "make build-local && go run ./test/bench " + strings.Join(arguments, " ")
+		command = "make build-bench && go run ./test/bench " + strings.Join(arguments, " ")
 	}
 	page.WriteString("| | |\n|---|---|\n")
 	for _, row := range [][2]string{
 		{"date", time.Now().UTC().Format(time.DateOnly)}, {"machine", machine()}, {"Go", runtime.Version()},
 		{"Kubernetes", cmp.Or(r.kubernetes, "stand-ins only")}, {"revision", revision()},
+		{"profile of the gateway's compilation", profileOfBuild()},
 		{"command", "`" + command + "`"},
 	} {
 		_, _ = fmt.Fprintf(&page, "| %s | %s |\n", row[0], row[1])

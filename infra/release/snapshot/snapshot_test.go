@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"debug/elf"
 	"debug/macho"
 	"debug/pe"
@@ -38,6 +39,9 @@ var platforms = map[string][]string{
 	"clusterpass-agent": {"linux_amd64", "linux_arm64", "darwin_amd64", "darwin_arm64"},
 	"websocket-bridge":  {"linux_amd64", "linux_arm64"}, // for the image, without an archive
 }
+
+// gateways are the programs that are compiled with a profile.
+var gateways = []string{"clusterpass-local", "websocket-bridge"}
 
 // release is a directory with the files of a release.
 type release struct {
@@ -257,6 +261,9 @@ func (r release) checkProgram(t *testing.T, program, platform string) {
 	if got := systemOf(t, content); got != platform {
 		t.Errorf("%s is for %s, want %s", program, got, platform)
 	}
+	if profile := profileOf(t, content); (profile != "") != slices.Contains(gateways, program) {
+		t.Errorf("%s for %s is compiled with the profile %q", program, platform, profile)
+	}
 	if platform != runtime.GOOS+"_"+runtime.GOARCH {
 		for _, want := range []string{"v" + r.version, r.revision, r.date} {
 			if !bytes.Contains(content, []byte(want)) {
@@ -279,6 +286,21 @@ func (r release) checkProgram(t *testing.T, program, platform string) {
 	if got := command(t, file, "version", "--client"); !strings.HasPrefix(got, "clusterpass  "+version) {
 		t.Errorf("version prints %s", got)
 	}
+}
+
+// profileOf returns the name of the profile with which a program was compiled, or "".
+func profileOf(t *testing.T, program []byte) string {
+	t.Helper()
+	info, err := buildinfo.Read(bytes.NewReader(program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range info.Settings {
+		if s.Key == "-pgo" {
+			return s.Value
+		}
+	}
+	return ""
 }
 
 func systemOf(t *testing.T, program []byte) string {

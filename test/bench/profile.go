@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/clusterpass/clusterpass/infra/local/server"
+	"github.com/clusterpass/clusterpass/shared/config/flags"
+	"github.com/clusterpass/clusterpass/shared/heap"
+)
+
+// profilesVariable names a directory. If it is set, this program also runs the gateways, and writes their CPU profiles
+// there.
+const profilesVariable = "BENCH_PROFILES"
+
+// gatewayCommand runs this program as a gateway. The next argument is the directory of profiles. The flags of
+// infra/local follow.
+const gatewayCommand = "gateway"
+
+const builtGateway = "dist/local/clusterpass-local"
+
+// gatewayProgram returns the program that runs a gateway, and its first arguments.
+func gatewayProgram() (string, []string, error) {
+	if dir := os.Getenv(profilesVariable); dir != "" {
+		self, err := os.Executable()
+		return self, []string{gatewayCommand, dir}, err
+	}
+	program, err := filepath.Abs(builtGateway)
+	return program, nil, err
+}
+
+// serveProfiled runs a gateway until ctx ends. It exits like infra/local, of which it is a copy without a terminal.
+func serveProfiled(ctx context.Context, dir string, args []string) {
+	os.Args = append(os.Args[:1], args...)
+	cfg := &server.Config{}
+	flags.Main("", cfg, func() (err error) {
+		f, err := os.CreateTemp(dir, "*.pprof")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		heap.BoundGrowth()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+		return server.Run(ctx, cfg, server.Output{Progress: os.Stdout, Log: os.Stderr}, func() {})
+	})
+}
+
+// mergeCommand merges the profiles of a directory into a file. The next arguments are both.
+const mergeCommand = "merge-profiles"
+
+// mergeProfiles writes the sum of all profiles in dir to a file, without the paths of this machine.
+func mergeProfiles(dir, file string) error {
+	names, err := filepath.Glob(filepath.Join(dir, "*.pprof"))
+	if err != nil {
+		return err
+	}
+	var all []*profile.Profile
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		p, err := profile.ParseData(data)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		all = append(all, p)
+	}
+	if len(all) == 0 {
+		return fmt.Errorf("%s has no profiles", dir)
+	}
+	merged, err := profile.Merge(all)
+	if err != nil {
+		return err
+	}
+	for _, m := range merged.Mapping {
+		m.File = gatewayCommand
+	}
+	var out bytes.Buffer
+	if err := merged.Write(&out); err != nil {
+		return err
+	}
+	return os.WriteFile(file, out.Bytes(), 0o600)
+}
+
+// profileOfBuild returns the name of the profile with which the gateway was compiled, or "none".
+func profileOfBuild() string {
+	info, err := buildinfo.ReadFile(builtGateway)
+	if err != nil {
+		return "unknown"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "-pgo" {
+			return filepath.Base(s.Value)
+		}
+	}
+	return "none"
+}
