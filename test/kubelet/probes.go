@@ -19,7 +19,7 @@ import (
 // such as 127.77.0.0/24. The pod gets the first address that no other pod of the kubelet has.
 const AddressAnnotation = "process-kubelet/address"
 
-// NewNetwork returns a random network for AddressAnnotation, so that test runs of one machine share no addresses.
+// NewNetwork returns a random network for AddressAnnotation, so that test runs of one machine rarely share one.
 func NewNetwork() string { return fmt.Sprintf("127.%d.%d.0/24", 64+rand.N(64), rand.N(256)) }
 
 func hasOwnAddress(api *corev1.Pod) bool { return api.Annotations[AddressAnnotation] != "" }

@@ -36,7 +36,10 @@ const (
 )
 
 // The networks of the gateway's pods, and of the agents' pods.
-var network, agentNetwork = kubelet.NewNetwork(), kubelet.NewNetwork()
+var (
+	network      = kubelet.NewNetwork()
+	agentNetwork = strings.TrimSuffix(network, "0/24") + "128/25"
+)
 
 // installation is the gateway that the chart installed.
 type installation struct {

@@ -137,6 +137,7 @@ func TestSweep(t *testing.T) {
 	kill(t, r.keeper, syscall.SIGKILL)
 	kill(t, r.guard.Process.Pid, syscall.SIGKILL)
 	_ = r.guard.Wait()
+	waittest.Until(t, "the keeper has ended", func() bool { return !alive(r.keeper) })
 
 	path := filepath.Join(Root(), runName)
 	waitAbandoned(t, path)

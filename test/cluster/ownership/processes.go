@@ -63,7 +63,8 @@ func KillMarked(dir string) error {
 
 func killAll(what string, find func() ([]int, error)) error {
 	deadline := time.Now().Add(patience)
-	killed := map[int]string{} // their starts; an ending process has no environment, and may still have files and ports
+	// killed maps processes to their starts. An ending process has no environment, and may still have files and ports.
+	killed := map[int]string{}
 	for {
 		pids, err := find()
 		if err != nil {
@@ -149,7 +150,7 @@ func parentOf(pid int) (int, bool) {
 // startOf returns when a process started, in ticks since the start of the machine, or "" if it has ended.
 func startOf(pid int) string {
 	fields := stat(pid)
-	if fields == nil || fields[0] == "Z" || fields[0] == "X" {
+	if fields == nil || fields[0] == "X" || fields[0] == "Z" && fields[17] <= "1" { // a thread may outlive the first one
 		return ""
 	}
 	return fields[19]
