@@ -41,8 +41,9 @@ func readTree(root string) (*tree, error) {
 			}
 			return nil
 		}
-		if !entry.Type().IsRegular() {
-			return nil
+		info, err := entry.Info()
+		if err != nil || !info.Mode().IsRegular() || !mayHaveProse(name, info.Size()) {
+			return err
 		}
 		source, err := os.ReadFile(file) //nolint:gosec // a file of this project
 		if err != nil {
@@ -55,6 +56,15 @@ func readTree(root string) (*tree, error) {
 		return t.add(filepath.ToSlash(relative), source)
 	})
 	return t, err
+}
+
+var extensions = []string{".go", ".md", ".ts", ".tsx", ".mjs", ".py", ".yaml", ".yml", ".service"}
+
+const maxScript = 64 << 10 // bytes; a larger file without an extension is a program
+
+func mayHaveProse(name string, size int64) bool {
+	extension := path.Ext(name)
+	return slices.Contains(extensions, extension) || extension == "" && size <= maxScript
 }
 
 // add adds the findings of a file, if it is in a language that is known.

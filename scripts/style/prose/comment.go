@@ -49,6 +49,7 @@ func LineComments(source []byte, marker string) []Block {
 		text, isComment := strings.CutPrefix(strings.TrimSpace(line), marker)
 		if !isComment || strings.HasPrefix(text, "!") {
 			r.end()
+			r.inList = false
 			continue
 		}
 		r.add(Line{number, codeQuote.ReplaceAllString(strings.TrimPrefix(text, " "), codeSpan)})
