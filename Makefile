@@ -8,7 +8,7 @@ VERSION   := github.com/clusterpass/clusterpass/shared/version
 STAMP     := $(if $(BUILD_VERSION),-X $(VERSION).tag=$(BUILD_VERSION) -X $(VERSION).revision=$(BUILD_REVISION) -X $(VERSION).date=$(BUILD_DATE))
 # lambda.norpc omits the RPC server of the Go 1.x runtime, which provided.al2023 does not use.
 FNFLAGS   := -tags lambda.norpc
-# Programs for users are compiled with a profile of the gateway under load. make profile records it.
+# The gateways of releases and images are compiled with a profile of their load. make profile records it.
 PGO       := -pgo=$(CURDIR)/infra/release/gateway.pgo
 # The linters and go vet use the same compiled packages as GOBUILD.
 AS_BUILT  := env CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath"
@@ -70,7 +70,7 @@ NEEDS_TEST := "Go 1.26.4 or later, curl and Python 3; the output above names the
 .DEFAULT_GOAL := help
 .PHONY: help demo picture up build-demo build-up install check lint vet rules vulncheck licenses test test-e2e test-all test-clients test-browser measure-console test-kubernetes test-conformance test-scale moto soak diagram fuzz bench \
   needs-test-clients needs-test-browser needs-console console needs-test-kubernetes needs-test-conformance needs-test-scale needs-soak needs-fuzz needs-test-release \
-  build build-arch build-local clusters image images release release-tools release-snapshot test-release push-images deploy localstack aws-rules deploy-check clean
+  build build-arch build-bench build-local profile clusters image images release release-tools release-snapshot test-release push-images deploy localstack aws-rules deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-zA-Z_0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -245,7 +245,7 @@ build-arch: # build for one ARCH
 	@for fn in $(FUNCTIONS); do \
 	  GOOS=linux GOARCH=$(ARCH) $(GOBUILD) $(FNFLAGS) -o dist/$(ARCH)/$$fn/bootstrap ./functions/$$fn/bootstrap && \
 	  go run ./scripts/package dist/$(ARCH)/$$fn/bootstrap dist/$(ARCH)/$$fn.zip || exit 1; done
-	@GOOS=linux GOARCH=$(ARCH) $(GOBUILD) $(PGO) -o dist/$(ARCH)/websocket-bridge ./websocket-bridge
+	@GOOS=linux GOARCH=$(ARCH) $(GOBUILD) -o dist/$(ARCH)/websocket-bridge ./websocket-bridge
 	@GOOS=linux GOARCH=$(ARCH) $(GOBUILD) -o dist/$(ARCH)/clusterpass-agent ./websocket-bridge/agent
 
 build-local: ## Build the programs for demo, up, test and bench, for this machine
@@ -259,7 +259,7 @@ build-ProxyFunction build-FleetFunction build-ControlFunction build-RotateFuncti
 	GOOS=linux GOARCH=$(ARCH) $(subst -s -w,-s -w $(STAMP),$(GOBUILD)) $(FNFLAGS) -o $(ARTIFACTS_DIR)/bootstrap ./functions/$(shell echo $* | tr A-Z a-z)/bootstrap
 
 images: licenses $(WITH_CONSOLE) ## Build the images for ARCH, without Docker, as files for docker load or podman load: ARCH, TAG
-	@$(STEP) "build the programs of the images for $(ARCH)" $(NEEDS_GO) sh -ec 'export GOOS=linux GOARCH=$(ARCH); \
+	@$(STEP) "build the programs of the images for $(ARCH) (the first run compiles for minutes)" $(NEEDS_GO) sh -ec 'export GOOS=linux GOARCH=$(ARCH); \
 	  $(GOBUILD) $(PGO) -o dist/$(ARCH)/clusterpass-local ./infra/local; $(GOBUILD) -o dist/$(ARCH)/clusterpass ./scripts/clusterpass; \
 	  $(GOBUILD) $(PGO) -o dist/$(ARCH)/websocket-bridge ./websocket-bridge; $(GOBUILD) -o dist/$(ARCH)/clusterpass-agent ./websocket-bridge/agent'
 	@mkdir -p dist/images
@@ -283,7 +283,7 @@ release-snapshot: licenses console release-tools ## Build all files of a release
 	@$(STEP) "check the files of the release" $(NEEDS_GO) env RELEASE_DIR=$(CURDIR)/dist/release go test -C infra/release -count=1 -timeout 30m ./snapshot
 
 test-release: needs-test-release licenses console release-tools ## Slow suite: build and check the files of a release for linux/amd64 alone
-	@$(STEP) "build and check the files of a release for one system" $(NEEDS_GO) go test -C infra/release -count=1 -timeout 30m ./snapshot
+	@$(STEP) "build and check the files of a release for one system" $(NEEDS_GO) go test -C infra/release -count=1 -timeout 60m ./snapshot
 
 # The console is built by packages of npm. They must not run beside the credentials of a release.
 release: licenses release-tools # for the release workflow: publish the files of TAG, with a console that is built

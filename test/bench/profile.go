@@ -37,7 +37,7 @@ func gatewayProgram() (string, []string, error) {
 	return program, nil, err
 }
 
-// serveProfiled runs a gateway until ctx ends. It exits like infra/local, of which it is a copy without a terminal.
+// serveProfiled runs a gateway with the flags of infra/local until ctx ends, and exits. It writes a CPU profile to dir.
 func serveProfiled(ctx context.Context, dir string, args []string) {
 	os.Args = append(os.Args[:1], args...)
 	cfg := &server.Config{}
@@ -56,7 +56,7 @@ func serveProfiled(ctx context.Context, dir string, args []string) {
 	})
 }
 
-// mergeCommand merges the profiles of a directory into a file. The next arguments are both.
+// mergeCommand merges profiles. Its arguments are their directory and the new file.
 const mergeCommand = "merge-profiles"
 
 // mergeProfiles writes the sum of all profiles in dir to a file, without the paths of this machine.
@@ -86,6 +86,11 @@ func mergeProfiles(dir, file string) error {
 	}
 	for _, m := range merged.Mapping {
 		m.File = gatewayCommand
+	}
+	for _, f := range merged.Function {
+		if filepath.IsAbs(f.Filename) {
+			return fmt.Errorf("the program was not built with -trimpath: %s", f.Filename)
+		}
 	}
 	var out bytes.Buffer
 	if err := merged.Write(&out); err != nil {

@@ -86,7 +86,7 @@ func (r *report) writePage(file, tables string, arguments []string) error {
 	for _, row := range [][2]string{
 		{"date", time.Now().UTC().Format(time.DateOnly)}, {"machine", machine()}, {"Go", runtime.Version()},
 		{"Kubernetes", cmp.Or(r.kubernetes, "stand-ins only")}, {"revision", revision()},
-		{"profile of the gateway's compilation", profileOfBuild()},
+		{"profile of gateways in their own process", profileOfBuild()},
 		{"command", "`" + command + "`"},
 	} {
 		_, _ = fmt.Fprintf(&page, "| %s | %s |\n", row[0], row[1])

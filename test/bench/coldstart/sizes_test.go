@@ -83,7 +83,7 @@ func TestInitMemory(t *testing.T) {
 	}
 }
 
-// build builds a package as it is released and returns the program.
+// build builds a package and returns the program. Released gateways are also compiled with a profile.
 func build(t *testing.T, path string) string {
 	program := filepath.Join(t.TempDir(), "program")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, path)
