@@ -92,6 +92,13 @@ func mergeProfiles(dir, file string) error {
 			return fmt.Errorf("the program was not built with -trimpath: %s", f.Filename)
 		}
 	}
+	// The compiler reads functions and lines. Without addresses, many stacks are equal.
+	if err := merged.Aggregate(true, true, true, true, false, false); err != nil {
+		return err
+	}
+	if merged, err = profile.Merge([]*profile.Profile{merged}); err != nil {
+		return err
+	}
 	var out bytes.Buffer
 	if err := merged.Write(&out); err != nil {
 		return err
