@@ -231,7 +231,7 @@ esac
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
-	cmd := exec.CommandContext(t.Context(), "make", "-C", "../../..", "image", "TAG=v1", "ARCH="+runtime.GOARCH)
+	cmd := exec.CommandContext(t.Context(), "make", "-C", "../../..", "image", "TAG=v1", "PGO=", "ARCH="+runtime.GOARCH)
 	output, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, output)
