@@ -58,30 +58,31 @@ func readTree(root string) (*tree, error) {
 	return t, err
 }
 
-var extensions = []string{".go", ".md", ".ts", ".tsx", ".mjs", ".py", ".yaml", ".yml", ".service"}
+// markers maps file extensions to what begins a comment.
+var markers = map[string]string{
+	".ts": "//", ".tsx": "//", ".mjs": "//", ".py": "#", ".yaml": "#", ".yml": "#", ".service": "#",
+}
 
 const maxScript = 64 << 10 // bytes; a larger file without an extension is a program
 
 func mayHaveProse(name string, size int64) bool {
 	extension := path.Ext(name)
-	return slices.Contains(extensions, extension) || extension == "" && size <= maxScript
+	return extension == ".go" || extension == ".md" || markers[extension] != "" || extension == "" && size <= maxScript
 }
 
 // add adds the findings of a file, if it is in a language that is known.
 func (t *tree) add(name string, source []byte) error {
-	switch path.Ext(name) {
+	switch extension := path.Ext(name); extension {
 	case ".go":
 		return t.addGo(name, source)
 	case ".md":
 		t.addMarkdown(name, source)
-	case ".ts", ".tsx", ".mjs":
-		t.addProse(name, prose.LineComments(source, "//"))
-	case ".py", ".yaml", ".yml", ".service":
-		t.addProse(name, prose.LineComments(source, "#"))
 	case "":
 		if path.Base(name) == "Makefile" || bytes.HasPrefix(source, []byte("#!")) {
 			t.addProse(name, prose.LineComments(source, "#"))
 		}
+	default:
+		t.addProse(name, prose.LineComments(source, markers[extension]))
 	}
 	return nil
 }
