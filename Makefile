@@ -70,7 +70,7 @@ NEEDS_TEST := "Go 1.26.4 or later, curl and Python 3; the output above names the
 .DEFAULT_GOAL := help
 .PHONY: help demo picture up build-demo build-up install check lint vet rules vulncheck licenses test test-e2e test-all test-clients test-browser measure-console test-kubernetes test-conformance test-scale moto soak diagram fuzz bench \
   needs-test-clients needs-test-browser needs-console console needs-test-kubernetes needs-test-conformance needs-test-scale needs-soak needs-fuzz needs-test-release \
-  build build-arch build-bench build-local profile clusters image images release release-tools release-snapshot test-release push-images deploy localstack aws-rules deploy-check clean
+  build build-arch bench-program build-bench build-local profile clusters image images release release-tools release-snapshot test-release push-images deploy localstack aws-rules deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-zA-Z_0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -201,8 +201,7 @@ soak: build-local moto clusters ## Slow suite: compare the fleet with real clust
 	@CLUSTERPASS_SOAK=$(SOAK) $(STEP) "compare the fleet with its clusters for $(SOAK)" $(NEEDS_TEST) \
 	  $(GOTEST) -count=1 -v -timeout 0 -run '^(TestFleetInformers|TestFleetAnswersAsItsClusters)$$' ./test/e2e/fleet ./test/fleetcheck
 
-test-scale: build-local ## Slow suite: lists and a watch of a fleet of 100 clusters, checked and not measured (2 minutes)
-	@$(STEP) "build the benchmarks" $(NEEDS_GO) $(AS_BUILT) go build -o dist/local/ ./test/bench
+test-scale: bench-program ## Slow suite: lists and a watch of a fleet of 100 clusters, checked and not measured (2 minutes)
 	@$(STEP) "check a fleet of 100 clusters" $(NEEDS_GO) dist/local/bench --check-scale
 
 diagram: ## Draw docs/explanation/architecture.svg (needs Graphviz)
@@ -221,14 +220,15 @@ moto: ## Install the Python packages that the tests need into .venv, unless Pyth
 	.venv/bin/python3 -c 'import moto.server, cfnlint, samtranslator, awscli, websockets' 2>/dev/null || \
 	$(STEP) "install Python packages" "Python 3 with venv and pip and a package index, or CLUSTERPASS_PYTHON=PATH of a Python that has the packages of test/moto/requirements.txt" test/moto/install
 
-build-bench: build-local # the programs that the benchmarks measure
-	@$(STEP) "build the gateway as releases do (the first run compiles for 6 minutes on two cores)" $(NEEDS_GO) \
-	  $(GOBUILD) $(PGO) -o dist/local/clusterpass-local ./infra/local
+bench-program: build-local
 	@$(STEP) "build the benchmarks" $(NEEDS_GO) $(AS_BUILT) go build -o dist/local/ ./test/bench
 
-profile: build-local ## Record infra/release/gateway.pgo, a profile of the gateway with which releases are compiled (8 minutes)
+build-bench: bench-program # the benchmarks, and the gateway that they measure
+	@$(STEP) "build the gateway as releases do (the first run compiles for 6 minutes on two cores)" $(NEEDS_GO) \
+	  $(GOBUILD) $(PGO) -o dist/local/clusterpass-local ./infra/local
+
+profile: bench-program ## Record infra/release/gateway.pgo, a profile of the gateway with which releases are compiled (8 minutes)
 	@rm -rf dist/profiles && mkdir -p dist/profiles
-	@$(STEP) "build the benchmarks" $(NEEDS_GO) $(AS_BUILT) go build -o dist/local/ ./test/bench
 	@$(STEP) "record profiles" $(NEEDS_GO) env BENCH_PROFILES=$(CURDIR)/dist/profiles dist/local/bench calls scale
 	@dist/local/bench merge-profiles dist/profiles infra/release/gateway.pgo
 

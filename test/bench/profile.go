@@ -75,6 +75,10 @@ func mergeProfiles(dir, file string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
+		// The compiler reads functions and lines. Without addresses, many stacks are equal.
+		if err := p.Aggregate(true, true, true, true, false, false); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 		all = append(all, p)
 	}
 	if len(all) == 0 {
@@ -91,13 +95,6 @@ func mergeProfiles(dir, file string) error {
 		if filepath.IsAbs(f.Filename) {
 			return fmt.Errorf("the program was not built with -trimpath: %s", f.Filename)
 		}
-	}
-	// The compiler reads functions and lines. Without addresses, many stacks are equal.
-	if err := merged.Aggregate(true, true, true, true, false, false); err != nil {
-		return err
-	}
-	if merged, err = profile.Merge([]*profile.Profile{merged}); err != nil {
-		return err
 	}
 	var out bytes.Buffer
 	if err := merged.Write(&out); err != nil {
