@@ -2,7 +2,12 @@
 
 FUNCTIONS := control fleet proxy rotate
 ARCHES    := arm64 amd64
-GOBUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w"
+# With -trimpath, all checkouts share compiled packages. A compiler that writes no DWARF, and collects no garbage below
+# 256 MiB, needs a quarter less time. The environment passes the flags to every go command, and to recursive makes.
+ifeq ($(MAKELEVEL),0)
+export GOFLAGS := $(shell go env GOFLAGS 2>/dev/null) -trimpath '-gcflags=all=-dwarf=false -d=gcstart=256'
+endif
+GOBUILD   := CGO_ENABLED=0 go build -ldflags "-s -w"
 # scripts/deploy sets BUILD_VERSION, because sam build copies the checkout without its .git.
 VERSION   := github.com/clusterpass/clusterpass/shared/version
 STAMP     := $(if $(BUILD_VERSION),-X $(VERSION).tag=$(BUILD_VERSION) -X $(VERSION).revision=$(BUILD_REVISION) -X $(VERSION).date=$(BUILD_DATE))
@@ -11,15 +16,15 @@ FNFLAGS   := -tags lambda.norpc
 # The gateways of releases and images are compiled with a profile of their load. make profile records it.
 PGO       := -pgo=$(CURDIR)/infra/release/gateway.pgo
 # The linters and go vet use the same compiled packages as GOBUILD.
-AS_BUILT  := env CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath"
+AS_BUILT  := env CGO_ENABLED=0
 # The linter caches file paths, so each checkout has its own cache.
 LINT      := $(AS_BUILT) GOLANGCI_LINT_CACHE=$(CURDIR)/dist/lint go tool -modfile=scripts/lint/go.mod golangci-lint
 # Tests mostly wait, so twice as many packages as cores run in parallel.
 JOBS      ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 # The race detector needs a C compiler.
 RACE       = $(if $(shell command -v $$(go env CC 2>/dev/null)),-race)
-# Without DWARF, the test programs link in half the time. With -trimpath, all checkouts share compiled packages.
-GOTEST     = go test $(RACE) -trimpath -ldflags=-w -p $(JOBS)
+# Without DWARF, the test programs link in half the time. make vet checks their code.
+GOTEST     = go test $(RACE) -ldflags=-w -vet=off -p $(JOBS)
 ARCH      ?= arm64
 BINDIR    ?= /usr/local/bin
 REPOSITORY ?= clusterpass-bridge

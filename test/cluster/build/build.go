@@ -231,9 +231,12 @@ func newSource(ctx context.Context, module, folder string) (*source, error) {
 		return nil, fmt.Errorf("read the pinned versions: %w", err)
 	}
 	s.sums = append(mod, sum...)
-	s.flags = []string{"-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags=-s -w"}
+	s.flags = append([]string{"-mod=readonly", "-buildvcs=false"}, compileFlags...)
 	return s, nil
 }
+
+// compileFlags are the flags of the Makefile, so that no package is compiled twice.
+var compileFlags = []string{"-trimpath", "-gcflags=all=-dwarf=false -d=gcstart=256", "-ldflags=-s -w"}
 
 // setVersion sets the version of Kubernetes, which its programs print.
 func (s *source) setVersion(version string) {

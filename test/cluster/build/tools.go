@@ -47,9 +47,8 @@ func NewTool(ctx context.Context, command string, progress io.Writer) (*Tool, er
 	if err != nil {
 		return nil, err
 	}
-	// With the flags of the Makefile, no package is compiled twice.
-	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", tool,
-		"./"+command)
+	args := append([]string{"build", "-v", "-buildvcs=false"}, compileFlags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "-o", tool, "./"+command)...)
 	cmd.Dir = root
 	// The caller's flags (-race, coverage) are for the caller.
 	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
