@@ -12,7 +12,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"go/build"
 	"io"
 	"maps"
 	"os"
@@ -108,7 +107,7 @@ func linked(ctx context.Context, root string) ([]*module, error) {
 	found := map[string]*module{}
 	for _, r := range all {
 		for _, system := range r.systems {
-			args := append([]string{"list", "-deps", "-tags", "lambda.norpc", "-json=Dir,Module,Standard"}, r.packages...)
+			args := append([]string{"list", "-deps", "-tags", "lambda.norpc", "-json=Dir,Root,Module,Standard"}, r.packages...)
 			cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // the packages are fixed
 			cmd.Dir, cmd.Env = filepath.Join(root, r.dir), append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0", "GOWORK=off")
 			var stderr bytes.Buffer
@@ -132,6 +131,7 @@ func add(found map[string]*module, list *json.Decoder) error {
 	for list.More() {
 		var p struct {
 			Dir      string
+			Root     string
 			Module   *module
 			Standard bool
 		}
@@ -141,7 +141,7 @@ func add(found map[string]*module, list *json.Decoder) error {
 		m := p.Module
 		if p.Standard {
 			// Its packages have no other licenses, except BoringCrypto, which the programs do not contain.
-			m, p.Dir = &module{Path: "std", Version: runtime.Version(), Dir: build.Default.GOROOT}, build.Default.GOROOT
+			m, p.Dir = &module{Path: "std", Version: runtime.Version(), Dir: p.Root}, p.Root
 		}
 		if m == nil || p.Dir == "" {
 			continue
