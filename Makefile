@@ -3,10 +3,9 @@
 FUNCTIONS := control fleet proxy rotate
 ARCHES    := arm64 amd64
 # With -trimpath, all checkouts share compiled packages. A compiler that writes no DWARF, and collects no garbage below
-# 256 MiB, needs a quarter less time. The environment passes the flags to every go command, and to recursive makes.
-ifeq ($(MAKELEVEL),0)
-export GOFLAGS := $(shell go env GOFLAGS 2>/dev/null) -trimpath '-gcflags=all=-dwarf=false -d=gcstart=256'
-endif
+# 256 MiB, needs a quarter less time. The environment passes the flags to every go command.
+COMPILER  := -trimpath '-gcflags=all=-dwarf=false -d=gcstart=256'
+export GOFLAGS := $(strip $(subst $(COMPILER),,$(shell go env GOFLAGS 2>/dev/null)) $(COMPILER))
 GOBUILD   := CGO_ENABLED=0 go build -ldflags "-s -w"
 # scripts/deploy sets BUILD_VERSION, because sam build copies the checkout without its .git.
 VERSION   := github.com/clusterpass/clusterpass/shared/version
@@ -73,9 +72,9 @@ NEEDS_GO := "Go 1.26.4 or later, git, and the Go module proxy or a full module c
 NEEDS_TEST := "Go 1.26.4 or later, curl and Python 3; the output above names the failed test"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo picture up build-demo build-up install check lint vet rules vulncheck licenses test test-e2e test-all test-clients test-browser measure-console test-kubernetes test-conformance test-scale moto soak diagram fuzz bench \
+.PHONY: help demo picture up build-demo build-up install check lint vet rules vulncheck licenses test-tree test test-e2e test-all test-clients test-browser measure-console test-kubernetes test-conformance test-scale moto soak diagram fuzz bench \
   needs-test-clients needs-test-browser needs-console console needs-test-kubernetes needs-test-conformance needs-test-scale needs-soak needs-fuzz needs-test-release \
-  build build-arch bench-program build-bench build-local profile clusters image images release release-tools release-snapshot test-release push-images deploy localstack aws-rules deploy-check clean
+  goflags build build-arch bench-program build-bench build-local profile clusters image images release release-tools release-snapshot test-release push-images deploy localstack aws-rules deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-zA-Z_0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,11 +107,9 @@ install: ## Install clusterpass, also as a plugin of kubectl: kubectl clusterpas
 	ln -sf clusterpass $(BINDIR)/kubectl_complete-clusterpass
 
 # Slow tests skip themselves with -short. make test runs them.
-check: lint vet rules vulncheck build-local moto ## Run before every commit: lint, vet, style findings and the quick tests without clusters (2 minutes)
+check: lint vet rules test-tree vulncheck build-local moto ## Run before every commit: lint, vet, style findings and the quick tests without clusters (2 minutes)
 	@$(STEP) "test the packages that need no cluster" $(NEEDS_TEST) $(GOTEST) -short $(PORTABLE) $(LOCAL)
 	@$(STEP) "test the images" $(NEEDS_GO) go test -C infra/release -short ./image ./images
-	@$(STEP) "check the licenses of all dependencies" $(NEEDS_GO) go test -C scripts/checks ./...
-	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules # no cache: it reads the whole tree
 
 vulncheck: ## Report known vulnerabilities, where their database can be reached (REQUIRED=yes fails elsewhere)
 	@$(STEP) "check for known vulnerabilities" "Go 1.26.4 or later, and the database of https://vuln.go.dev" scripts/vulncheck $(REQUIRED)
@@ -138,12 +135,14 @@ vet: ## Run go vet, also for macOS, and compile clusterpass for Windows
 rules: ## Refuse style findings in comments and docs
 	@$(STEP) "check the style of comments and docs" "Go 1.26.4 or later; CONTRIBUTING.md lists the rules" go run ./scripts/style
 
-test: build-local moto clusters ## Run every test but the slow suites, on real clusters (the first run builds Kubernetes)
+test-tree: # checks of the whole source tree, for check and test
+	@$(STEP) "check the licenses of all dependencies" $(NEEDS_GO) go test -C scripts/checks ./...
+	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules # no cache: it reads the whole tree
+
+test: test-tree build-local moto clusters ## Run every test but the slow suites, on real clusters (the first run builds Kubernetes)
 	@$(STEP) "run the tests without clusters, unless they passed and nothing changed" $(NEEDS_TEST) $(GOTEST) -timeout 30m $(CACHED)
 	@$(STEP) "run the other tests" $(NEEDS_TEST) $(GOTEST) -count=1 -timeout 30m $(TESTS)
 	@$(STEP) "test the images" $(NEEDS_GO) go test -C infra/release -count=1 ./image ./images
-	@$(STEP) "check the licenses of all dependencies" $(NEEDS_GO) go test -C scripts/checks ./...
-	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules
 
 test-e2e: build-local moto clusters ## Run the end-to-end tests of one area: AREA=fleet, gateway, streams, private, access or api
 	@$(STEP) "run the end-to-end tests of $(AREA)" $(NEEDS_TEST) $(GOTEST) -count=1 -timeout 30m ./test/e2e/$(AREA)
@@ -216,6 +215,9 @@ fuzz: ## Slow suite: fuzz every parser and codec for FUZZTIME=20s each
 	@$(STEP) "fuzz" $(NEEDS_GO) scripts/fuzz $(FUZZTIME)
 
 test-all: check test test-clients test-browser test-kubernetes test-conformance test-release test-scale soak fuzz ## Run everything, before a release
+
+goflags: ## Print GOFLAGS, with which your own go commands use the packages that make compiled
+	@echo "$$GOFLAGS"
 
 clusters: ## Build Kubernetes for the test clusters, unless it is built (6 minutes on two cores)
 	@$(STEP) "build the programs of the test clusters" $(NEEDS_GO) $(AS_BUILT) go run ./test/cluster/cmd/clusters build
