@@ -3,7 +3,6 @@ package scripts
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 )
@@ -33,7 +32,7 @@ func TestCompileCountsPackages(t *testing.T) {
 		"failure": {[]string{"dist/x", "./broken"}, 1, "./main.go:3:2: undefined: x\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), "./compile", tt.args...)
+			cmd := script(t, "./compile", tt.args...)
 			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
@@ -49,7 +48,7 @@ func TestCompileCountsPackages(t *testing.T) {
 			}
 		})
 	}
-	out, err := exec.CommandContext(t.Context(), "./compile", "dist/").CombinedOutput()
+	out, err := script(t, "./compile", "dist/").CombinedOutput()
 	wantExitCode(t, err, 2)
 	if !bytes.Contains(out, []byte("usage: scripts/compile TARGET PACKAGE...")) {
 		t.Errorf("got %q, want the usage", out)

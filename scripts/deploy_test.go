@@ -177,7 +177,7 @@ func TestImageIsNamedAfterTheRevision(t *testing.T) {
 			t.Errorf("TAG=%s ARCH=%s: calls\n%s%v, want %s", tt.tag, tt.arches, calls, err, want)
 		}
 	}
-	trackMakefile(t)
+	track(t, "../Makefile")
 	for target, want := range map[string]string{
 		"image":  `scripts/image clusterpass-bridge "" arm64`,
 		"deploy": `scripts/deploy clusterpass clusterpass-bridge "" arm64`,

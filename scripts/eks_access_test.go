@@ -2,7 +2,6 @@ package scripts
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -33,7 +32,7 @@ func eksAccess(t *testing.T, variable string, args ...string) (out, calls string
 	if err := os.WriteFile(filepath.Join(bin, "aws"), []byte(fakeEKSAccess), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "./eks-access", args...)
+	cmd := script(t, "./eks-access", args...)
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), variable)
 	text, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {

@@ -38,7 +38,7 @@ func TestOnlyTheNewestReleaseIsLatest(t *testing.T) {
 		"v0.1.10": "false", "v0.2.0": "false", "v0.11.0-rc.1": "false", "v1.0.0-rc.1": "false",
 		"v0.0.1-snapshot-0123abc": "false", "v10": "false", "": "false",
 	} {
-		out, err := exec.CommandContext(t.Context(), "./newest", tag).CombinedOutput()
+		out, err := script(t, "./newest", tag).CombinedOutput()
 		if err != nil || string(out) != want+"\n" {
 			t.Errorf("%q: %s%v, want %s", tag, out, err, want)
 		}
@@ -104,7 +104,7 @@ func TestReleaseIsDescribed(t *testing.T) {
 // TestFunctionsHaveTheVersion fails if functions of AWS do not report the version of their release. sam build copies
 // the checkout without its repository.
 func TestFunctionsHaveTheVersion(t *testing.T) {
-	trackMakefile(t)
+	track(t, "../Makefile")
 	cmd := exec.CommandContext(t.Context(), "make", "--dry-run", "build-ProxyFunction", "BUILD_VERSION=v1.2.3",
 		"BUILD_REVISION=0123abc", "BUILD_DATE=2026-11-28T00:00:00Z", "ARTIFACTS_DIR=x")
 	cmd.Dir = ".."

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // so that the output does not depend on how busy the machine is.
 func step(t *testing.T, command ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "./step", append([]string{"build it", "Go and patience"}, command...)...)
+	cmd := script(t, "./step", append([]string{"build it", "Go and patience"}, command...)...)
 	cmd.Env = append(os.Environ(), "STEP_INTERVAL=3600")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = patience
@@ -84,7 +84,7 @@ func TestStepReportsTheEndOfItsCommand(t *testing.T) {
 }
 
 func TestStepWithoutCommandExplainsItself(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "./step", "build it").CombinedOutput()
+	out, err := script(t, "./step", "build it").CombinedOutput()
 	wantExitCode(t, err, 2)
 	if !strings.Contains(string(out), "usage: scripts/step NAME NEEDS COMMAND") {
 		t.Errorf("got %q, want the usage", out)

@@ -2,7 +2,6 @@ package scripts
 
 import (
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 )
@@ -13,7 +12,7 @@ func TestVulncheckWithoutDatabase(t *testing.T) {
 		args     []string
 		wantCode int
 	}{{nil, 0}, {[]string{"yes"}, 1}} {
-		cmd := exec.CommandContext(t.Context(), "./vulncheck", tt.args...)
+		cmd := script(t, "./vulncheck", tt.args...)
 		cmd.Env = append(os.Environ(), "GOVULNDB=file://"+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		if code := cmd.ProcessState.ExitCode(); code != tt.wantCode || !strings.Contains(string(out), "NOT CHECKED") {

@@ -91,7 +91,7 @@ func decode(t *testing.T, translated map[string]json.RawMessage) map[string]*tem
 
 // python runs a program of Python at the root of the checkout, and returns its standard output.
 func python(args ...string) ([]byte, error) {
-	if err := trackScripts(); err != nil {
+	if err := trackFiles(); err != nil {
 		return nil, err
 	}
 	interpreter, err := mototest.Python("moto", "boto3", "cfnlint", "samtranslator")
@@ -111,11 +111,10 @@ func python(args ...string) ([]byte, error) {
 	return out, err
 }
 
-// trackScripts stats the files that the programs of Python read, so that go test repeats these tests after a change. It
-// does not see what child processes read.
-func trackScripts() error {
+// trackFiles stats the files that child processes read, so that go test repeats these tests after a change.
+func trackFiles() error {
 	for _, pattern := range []string{"template.yaml", "infra/aws/*.py", "infra/aws/*.yaml", "infra/aws/testdata/*",
-		"infra/localstack/*"} {
+		"infra/aws/rules/*.go", "infra/localstack/*", "Makefile", "scripts/deploy"} {
 		names, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			return err

@@ -50,6 +50,10 @@ func TestMain(m *testing.M) {
 
 func newFunction(t *testing.T, cfg Config) *Function {
 	t.Helper()
+	// go test repeats a test if a file that the test itself opened has changed. TestMain is too early.
+	if _, err := os.Stat("testdata/function/main.go"); err != nil {
+		t.Fatal(err)
+	}
 	cfg.Name, cfg.Bootstrap = "proxy", bootstrap
 	cfg.InitTimeout, cfg.Timeout = cmp.Or(cfg.InitTimeout, waittest.Patience), cmp.Or(cfg.Timeout, waittest.Patience)
 	f, err := NewFunction(cfg)
