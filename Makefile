@@ -3,9 +3,12 @@
 FUNCTIONS := control fleet proxy rotate
 ARCHES    := arm64 amd64
 # With -trimpath, all checkouts share compiled packages. A compiler that writes no DWARF, and collects no garbage below
-# 256 MiB, needs a quarter less time. The environment passes the flags to every go command.
-COMPILER  := -trimpath '-gcflags=all=-dwarf=false -d=gcstart=256'
-export GOFLAGS := $(strip $(subst $(COMPILER),,$(shell go env GOFLAGS 2>/dev/null)) $(COMPILER))
+# 256 MiB, needs a quarter less time. That limit is not documented, so a later compiler may lack it. The environment
+# passes the flags to every go command. In the directory /, no go.mod makes Go download another version of itself.
+HEAP      := -d=gcstart=256
+COMPILER  := -trimpath '-gcflags=all=-dwarf=false$(shell cd / && go tool compile $(HEAP) -V >/dev/null 2>&1 && echo " $(HEAP)")'
+override GOFLAGS := $(strip $(subst $(COMPILER),,$(or $(GOFLAGS),$(shell cd / && go env GOFLAGS 2>/dev/null))) $(COMPILER))
+export GOFLAGS
 GOBUILD   := CGO_ENABLED=0 go build -ldflags "-s -w"
 # scripts/deploy sets BUILD_VERSION, because sam build copies the checkout without its .git.
 VERSION   := github.com/clusterpass/clusterpass/shared/version
@@ -135,9 +138,9 @@ vet: ## Run go vet, also for macOS, and compile clusterpass for Windows
 rules: ## Refuse style findings in comments and docs
 	@$(STEP) "check the style of comments and docs" "Go 1.26.4 or later; CONTRIBUTING.md lists the rules" go run ./scripts/style
 
-test-tree: # checks of the whole source tree, for check and test
-	@$(STEP) "check the licenses of all dependencies" $(NEEDS_GO) go test -C scripts/checks ./...
-	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules # no cache: it reads the whole tree
+test-tree: # checks of the whole source tree, for check and test, without a cache, which cannot see all files
+	@$(STEP) "check the licenses of all dependencies" $(NEEDS_GO) go test -C scripts/checks -count=1 ./...
+	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules
 
 test: test-tree build-local moto clusters ## Run every test but the slow suites, on real clusters (the first run builds Kubernetes)
 	@$(STEP) "run the tests without clusters, unless they passed and nothing changed" $(NEEDS_TEST) $(GOTEST) -timeout 30m $(CACHED)
@@ -147,14 +150,15 @@ test: test-tree build-local moto clusters ## Run every test but the slow suites,
 test-e2e: build-local moto clusters ## Run the end-to-end tests of one area: AREA=fleet, gateway, streams, private, access or api
 	@$(STEP) "run the end-to-end tests of $(AREA)" $(NEEDS_TEST) $(GOTEST) -count=1 -timeout 30m ./test/e2e/$(AREA)
 
+NODE_20 := node --eval 'process.exit(parseInt(process.versions.node) < 20)' 2>/dev/null && command -v npm >/dev/null
+
 # Requirements of a slow suite beyond those of make test. scripts/ci-suite skips suites whose target fails.
 needs-test-clients:
 	@node --experimental-websocket --eval "" 2>/dev/null && command -v npm >/dev/null || \
 	  { echo "make test-clients: no suitable Node with npm; install Node 20.10 or later, with npm" >&2; exit 1; }
 
 needs-test-browser:
-	@command -v node >/dev/null && command -v npm >/dev/null || \
-	  { echo "make test-browser: no Node with npm; install Node 20 or later, with npm" >&2; exit 1; }
+	@$(NODE_20) || { echo "make test-browser: no suitable Node with npm; install Node 20 or later, with npm" >&2; exit 1; }
 	@[ -n "$(CHROMIUM)" ] || { echo "make test-browser: no Chromium; install it, or set CHROMIUM to its path" >&2; exit 1; }
 
 needs-test-release: needs-console
@@ -177,8 +181,7 @@ $(CONSOLE): $(wildcard $(foreach d,. src src/* src/*/*,$(CONSOLE_WEB)/$(d)/*.*))
 	@cd websocket-bridge/console/web && $(CURDIR)/$(STEP) "build the console" "Node 20 or later with npm" npm run --silent build
 
 needs-console:
-	@command -v node >/dev/null && command -v npm >/dev/null || \
-	  { echo "make console: no Node with npm; install Node 20 or later, with npm" >&2; exit 1; }
+	@$(NODE_20) || { echo "make console: no suitable Node with npm; install Node 20 or later, with npm" >&2; exit 1; }
 
 test-browser: needs-test-browser console build-local clusters ## Slow suite: the console, attacks by pages, a user interface, and the player of recordings, in Chromium (the first run builds Kubernetes)
 	@cd test/browser && ../../$(STEP) "install the driver of the browser, a player and axe-core" "npm and its registry" npm ci --silent --no-audit --no-fund
@@ -214,7 +217,7 @@ diagram: ## Draw docs/explanation/architecture.svg (needs Graphviz)
 fuzz: ## Slow suite: fuzz every parser and codec for FUZZTIME=20s each
 	@$(STEP) "fuzz" $(NEEDS_GO) scripts/fuzz $(FUZZTIME)
 
-test-all: check test test-clients test-browser test-kubernetes test-conformance test-release test-scale soak fuzz ## Run everything, before a release
+test-all: needs-test-clients needs-test-browser needs-test-release check test test-clients test-browser test-kubernetes test-conformance test-release test-scale soak fuzz ## Run everything, before a release
 
 goflags: ## Print GOFLAGS, with which your own go commands use the packages that make compiled
 	@echo "$$GOFLAGS"

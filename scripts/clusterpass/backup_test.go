@@ -14,7 +14,7 @@ func buildProgram(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "clusterpass")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make builds it, whose compiled packages are reused
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // make test sets GOFLAGS, so that compiled packages are reused
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}

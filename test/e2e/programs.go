@@ -5,10 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/filelock"
+	"github.com/clusterpass/clusterpass/test/cluster/build"
 )
 
 var (
@@ -44,10 +46,10 @@ func Program(t *testing.T, pkg, name string, flags ...string) string {
 		t.Fatal(err)
 	}
 	defer func() { _ = unlock.Close() }()
-	args := append([]string{"build", "-trimpath", "-ldflags", "-s -w"}, flags...)
-	build := exec.CommandContext(ctx, "go", append(args, "-o", path, "./"+pkg)...)
-	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
+	args := slices.Concat([]string{"build", "-ldflags", "-s -w"}, build.Flags(ctx), flags, []string{"-o", path, "./" + pkg})
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", pkg, err, out)
 	}
 	built[path] = true

@@ -32,7 +32,7 @@ var release = images.Release{
 	Licenses: []byte("Apache License\n"),
 }
 
-// compile builds a package for linux with the flags of the Makefile.
+// compile builds a package for linux, with GOFLAGS of the Makefile if make runs the tests.
 func compile(t *testing.T, dir, pkg, arch, out string, more ...string) {
 	t.Helper()
 	args := append([]string{"build", "-trimpath", "-ldflags", "-s -w", "-o", out}, more...)

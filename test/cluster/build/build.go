@@ -231,12 +231,25 @@ func newSource(ctx context.Context, module, folder string) (*source, error) {
 		return nil, fmt.Errorf("read the pinned versions: %w", err)
 	}
 	s.sums = append(mod, sum...)
-	s.flags = append([]string{"-mod=readonly", "-buildvcs=false"}, compileFlags...)
+	s.flags = slices.Concat([]string{"-mod=readonly", "-buildvcs=false"}, Flags(ctx), []string{"-ldflags=-s -w"})
 	return s, nil
 }
 
-// compileFlags are the flags of the Makefile, so that no package is compiled twice.
-var compileFlags = []string{"-trimpath", "-gcflags=all=-dwarf=false -d=gcstart=256", "-ldflags=-s -w"}
+// Flags returns the flags with which the Makefile compiles, so that no package is compiled twice.
+func Flags(ctx context.Context) []string {
+	const heap = "-d=gcstart=256"
+	compiler := "-gcflags=all=-dwarf=false"
+	if exec.CommandContext(ctx, "go", "tool", "compile", heap, "-V").Run() == nil {
+		compiler += " " + heap
+	}
+	return []string{"-trimpath", compiler}
+}
+
+// environment returns the environment of builds. The caller's flags and workspace are for its own module. An empty
+// GOFLAGS would not replace that of go env -w. Without cgo the programs run anywhere.
+func environment() []string {
+	return append(os.Environ(), "GOFLAGS=-trimpath", "GOWORK=off", "CGO_ENABLED=0")
+}
 
 // setVersion sets the version of Kubernetes, which its programs print.
 func (s *source) setVersion(version string) {
@@ -349,9 +362,7 @@ func (s *source) build(ctx context.Context, t target, dir string, p *meter) erro
 	args := append(t.goCommand(), "-o", temp)
 	args = append(args, s.flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, t.pkg)...)
-	cmd.Dir = s.dir
-	// The caller's flags and workspace are for its own module. Without cgo the programs run anywhere.
-	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
+	cmd.Dir, cmd.Env = s.dir, environment()
 	if err := p.run(cmd); err != nil {
 		return fmt.Errorf("build %s: %w", t.name, err)
 	}

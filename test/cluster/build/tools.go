@@ -47,11 +47,9 @@ func NewTool(ctx context.Context, command string, progress io.Writer) (*Tool, er
 	if err != nil {
 		return nil, err
 	}
-	args := append([]string{"build", "-v", "-buildvcs=false"}, compileFlags...)
+	args := append([]string{"build", "-v", "-buildvcs=false", "-ldflags=-s -w"}, Flags(ctx)...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "-o", tool, "./"+command)...)
-	cmd.Dir = root
-	// The caller's flags (-race, coverage) are for the caller.
-	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
+	cmd.Dir, cmd.Env = root, environment()
 	m := newMeter(progress, command)
 	m.delay = 2 * time.Second
 	if err := m.run(cmd); err != nil {

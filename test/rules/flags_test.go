@@ -1,0 +1,20 @@
+package rules
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/test/cluster/build"
+)
+
+// TestFlagsOfTheCompiler fails if test clusters are built with other flags than those of the Makefile. Every package
+// would then be compiled twice.
+func TestFlagsOfTheCompiler(t *testing.T) {
+	flags := build.Flags(t.Context())
+	want := flags[0] + " '" + strings.Join(flags[1:], " ") + "'\n"
+	out, err := exec.CommandContext(t.Context(), "make", "--silent", "--no-print-directory", "-C", "../..", "goflags").Output()
+	if err != nil || !strings.HasSuffix(string(out), want) {
+		t.Errorf("make goflags prints %q (%v), want %q at the end", out, err, want)
+	}
+}
