@@ -46,8 +46,8 @@ func Program(t *testing.T, pkg, name string, flags ...string) string {
 		t.Fatal(err)
 	}
 	defer func() { _ = unlock.Close() }()
-	args := slices.Concat([]string{"build", "-ldflags", "-s -w"}, build.Flags(ctx), flags, []string{"-o", path, "./" + pkg})
-	cmd := exec.CommandContext(ctx, "go", args...)
+	args := slices.Concat([]string{"build", "-ldflags", "-s -w"}, build.Flags(ctx), flags)
+	cmd := exec.CommandContext(ctx, "go", append(args, "-o", path, "./"+pkg)...)
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", pkg, err, out)

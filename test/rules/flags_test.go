@@ -13,7 +13,9 @@ import (
 func TestFlagsOfTheCompiler(t *testing.T) {
 	flags := build.Flags(t.Context())
 	want := flags[0] + " '" + strings.Join(flags[1:], " ") + "'\n"
-	out, err := exec.CommandContext(t.Context(), "make", "--silent", "--no-print-directory", "-C", "../..", "goflags").Output()
+	cmd := exec.CommandContext(t.Context(), "make", "--silent", "--no-print-directory", "goflags")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
 	if err != nil || !strings.HasSuffix(string(out), want) {
 		t.Errorf("make goflags prints %q (%v), want %q at the end", out, err, want)
 	}
