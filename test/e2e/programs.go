@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 
@@ -46,7 +45,7 @@ func Program(t *testing.T, pkg, name string, flags ...string) string {
 		t.Fatal(err)
 	}
 	defer func() { _ = unlock.Close() }()
-	args := slices.Concat([]string{"build", "-ldflags", "-s -w"}, build.Flags(ctx), flags)
+	args := append([]string{"build", "-trimpath", "-ldflags", "-s -w", build.CompilerFlags(ctx)}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "-o", path, "./"+pkg)...)
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

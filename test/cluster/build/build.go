@@ -231,18 +231,19 @@ func newSource(ctx context.Context, module, folder string) (*source, error) {
 		return nil, fmt.Errorf("read the pinned versions: %w", err)
 	}
 	s.sums = append(mod, sum...)
-	s.flags = slices.Concat([]string{"-mod=readonly", "-buildvcs=false"}, Flags(ctx), []string{"-ldflags=-s -w"})
+	s.flags = []string{"-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags=-s -w"}
 	return s, nil
 }
 
-// Flags returns the flags with which the Makefile compiles, so that no package is compiled twice.
-func Flags(ctx context.Context) []string {
+// CompilerFlags returns the flag of go build for the compiler, as the Makefile sets it, so that no package is compiled
+// twice. It does not change what the programs do, so the key has no part of it.
+func CompilerFlags(ctx context.Context) string {
 	const heap = "-d=gcstart=256"
-	compiler := "-gcflags=all=-dwarf=false"
+	flags := "-gcflags=all=-dwarf=false"
 	if exec.CommandContext(ctx, "go", "tool", "compile", heap, "-V").Run() == nil {
-		compiler += " " + heap
+		flags += " " + heap
 	}
-	return []string{"-trimpath", compiler}
+	return flags
 }
 
 // environment returns the environment of builds. The caller's flags and workspace are for its own module. An empty
@@ -359,7 +360,7 @@ func (s *source) build(ctx context.Context, t target, dir string, p *meter) erro
 	temp := filepath.Join(dir, "."+t.name+".building")
 	defer func() { _ = os.Remove(temp) }() // after success it is not there
 
-	args := append(t.goCommand(), "-o", temp)
+	args := append(t.goCommand(), "-o", temp, CompilerFlags(ctx))
 	args = append(args, s.flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, t.pkg)...)
 	cmd.Dir, cmd.Env = s.dir, environment()

@@ -47,8 +47,8 @@ func NewTool(ctx context.Context, command string, progress io.Writer) (*Tool, er
 	if err != nil {
 		return nil, err
 	}
-	args := append([]string{"build", "-v", "-buildvcs=false", "-ldflags=-s -w"}, Flags(ctx)...)
-	cmd := exec.CommandContext(ctx, "go", append(args, "-o", tool, "./"+command)...)
+	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-buildvcs=false", "-trimpath", "-ldflags=-s -w",
+		CompilerFlags(ctx), "-o", tool, "./"+command)
 	cmd.Dir, cmd.Env = root, environment()
 	m := newMeter(progress, command)
 	m.delay = 2 * time.Second
