@@ -233,14 +233,14 @@ const everyByte = 0x0101010101010101 // multiplied by a byte, eight of that byte
 
 // stringEnd returns the end of the string whose rest begins at i. It examines eight bytes at a time for a quote, a
 // backslash or a control character. With bit 1 inverted, the quote 0x22 becomes 0x20, and control characters stay
-// below. Subtraction of 0x21 sets the highest bit of these. A borrow may set it in higher bytes, so only the lowest one
-// counts.
+// below. Subtraction of 0x21 sets the highest bit of these, as subtraction of 1 does for a backslash that became 0. A
+// borrow may set it in higher bytes, so only the lowest one counts, among the bytes that did not have it.
 func stringEnd(text []byte, i int) int {
 	for {
 		for ; i+8 <= len(text); i += 8 {
-			w := binary.LittleEndian.Uint64(text[i:])
-			low, escape := w^everyByte*2, w^everyByte*'\\'
-			if found := ((low-everyByte*(' '+1))&^low | (escape-everyByte)&^escape) & (everyByte << 7); found != 0 {
+			w := binary.LittleEndian.Uint64(text[i : i+8])
+			low, escape := w^everyByte*2-everyByte*(' '+1), w^everyByte*'\\'-everyByte
+			if found := (low | escape) &^ w & (everyByte << 7); found != 0 {
 				if i += bits.TrailingZeros64(found) / 8; text[i] == '"' {
 					return i + 1
 				}

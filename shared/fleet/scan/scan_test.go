@@ -272,7 +272,6 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// TestLookup checks that keys match exactly: a key that differs in case must not decide anything.
 // TestText fails if the text of a string without escapes differed from that of other strings.
 func TestText(t *testing.T) {
 	for in, want := range map[string]string{
@@ -286,6 +285,7 @@ func TestText(t *testing.T) {
 	}
 }
 
+// TestLookup checks that keys match exactly: a key that differs in case must not decide anything.
 func TestLookup(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"kind":"A"}`: "A", ` { "k\u0069nd" : "A" } `: "A", `{"kind":"A","\u212aind":"B","Kind":"C"}`: "A",
