@@ -53,7 +53,7 @@ func inUse() uint64 {
 
 // percentFor rounds down, so that small changes of the heap change nothing: a change of GOGC stops the program briefly.
 func percentFor(inUse uint64) int {
-	const step = 5
+	const step = 15
 	percent := 100 * maxGrowth / max(inUse, 1) / step * step
 	return int(min(max(percent, minPercent), maxPercent))
 }
