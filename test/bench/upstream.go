@@ -4,12 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/test/cluster/pki"
 )
 
 // upstreamCommand runs this program as stand-ins of clusters. The next argument is a standIns in JSON.
@@ -97,7 +99,10 @@ func serveUpstream(ctx context.Context, spec string) error {
 			return err
 		}
 	}
-	var info served
+	info, certificate, err := standInCertificate()
+	if err != nil {
+		return err
+	}
 	for i := range s.Members {
 		var m http.Handler = &standInMember{standIns: s, before: before, after: after,
 			delay: s.Delay/2 + s.Delay/2*time.Duration(i+1)/time.Duration(s.Members)}
@@ -107,17 +112,32 @@ func serveUpstream(ctx context.Context, spec string) error {
 		srv := httptest.NewUnstartedServer(m)
 		srv.EnableHTTP2 = true
 		srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+		srv.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
 		srv.StartTLS()
 		defer srv.Close()
 		defer srv.CloseClientConnections()
 		info.URLs = append(info.URLs, srv.URL)
-		info.CA = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(info); err != nil {
 		return err
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// standInCertificate returns the certificate of all stand-ins. Its key is ECDSA P-256: signatures with the RSA key of
+// httptest would need most of the time in which the gateway opens its connections.
+func standInCertificate() (served, tls.Certificate, error) {
+	ca, err := pki.NewCA("stand-ins")
+	if err != nil {
+		return served{}, tls.Certificate{}, err
+	}
+	pair, err := ca.Issue(pki.Subject{Name: "stand-in", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	if err != nil {
+		return served{}, tls.Certificate{}, err
+	}
+	certificate, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	return served{CA: ca.Cert}, certificate, err
 }
 
 // standInMember is the server of one cluster.
