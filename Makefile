@@ -9,7 +9,7 @@ HEAP      := -d=gcstart=256
 COMPILER  := -trimpath '-gcflags=all=-dwarf=false$(shell cd / && go tool compile $(HEAP) -V >/dev/null 2>&1 && echo " $(HEAP)")'
 override GOFLAGS := $(strip $(subst $(COMPILER),,$(or $(GOFLAGS),$(shell cd / && go env GOFLAGS 2>/dev/null))) $(COMPILER))
 export GOFLAGS
-GOBUILD   := CGO_ENABLED=0 go build -ldflags "-s -w"
+GOBUILD   := env CGO_ENABLED=0 go build -ldflags "-s -w"
 # scripts/deploy sets BUILD_VERSION, because sam build copies the checkout without its .git.
 VERSION   := github.com/clusterpass/clusterpass/shared/version
 STAMP     := $(if $(BUILD_VERSION),-X $(VERSION).tag=$(BUILD_VERSION) -X $(VERSION).revision=$(BUILD_REVISION) -X $(VERSION).date=$(BUILD_DATE))
@@ -105,7 +105,7 @@ build-up:
 
 install: ## Install clusterpass, also as a plugin of kubectl: kubectl clusterpass (BINDIR=/usr/local/bin)
 	@$(STEP) "build clusterpass into $(BINDIR)" "Go 1.26.4 or later and write access to BINDIR=$(BINDIR)" \
-	  env $(GOBUILD) -o $(BINDIR)/clusterpass ./scripts/clusterpass
+	  $(GOBUILD) -o $(BINDIR)/clusterpass ./scripts/clusterpass
 	ln -sf clusterpass $(BINDIR)/kubectl-clusterpass
 	ln -sf clusterpass $(BINDIR)/kubectl_complete-clusterpass
 
