@@ -62,6 +62,9 @@ func newAnnotator(pair []byte, rewriter Rewriter) *Annotator {
 // Namespace returns the namespace of the last object, before its replacement. It is "" for an object without one.
 func (a *Annotator) Namespace() string { return a.namespace }
 
+// ForgetNamespace makes Namespace return "", until the next object.
+func (a *Annotator) ForgetNamespace() { a.namespace = "" }
+
 // copier copies text to dst with replacements. It reads the text once, so that only the result needs memory.
 type copier struct {
 	dst, text []byte
@@ -91,7 +94,7 @@ func commaIf(hasMore bool) string {
 // Append appends an object to dst with the annotation and the replacements. All other bytes stay. It returns an error
 // if the text is not an object, its metadata is invalid, or one of the fields to replace is a duplicate.
 func (a *Annotator) Append(dst []byte, o Object) ([]byte, error) {
-	a.namespace = ""
+	a.ForgetNamespace()
 	o, err := a.withReferences(o)
 	if err != nil {
 		return dst, err

@@ -133,6 +133,7 @@ func (l *Layout) Definitions() []byte {
 type Objects interface {
 	Append(dst []byte, object Object) ([]byte, error) // appends an object to dst
 	Name(own string) string                           // returns the text of the name's cell
+	ForgetNamespace()                                 // a row may have no object
 }
 
 // Rows lays out the rows of one table. It is not safe for concurrent use.
@@ -180,6 +181,7 @@ func (r *Rows) nameCell(cell []byte) []byte {
 // Append appends a row of the table to dst, in the layout's order.
 func (r *Rows) Append(dst []byte, row Object) ([]byte, error) {
 	var object, conditions []byte
+	r.objects.ForgetNamespace()
 	r.cells = r.cells[:0]
 	for f := range r.scanner.Fields(row.Text, 0) {
 		switch value := row.Text[f.At:f.End]; {

@@ -75,6 +75,23 @@ type objects struct {
 
 func (o objects) Name(own string) string { return own + o.suffix }
 
+// TestRowWithoutObject fails if a row without an object had the namespace of the row before it, so that a list of some
+// namespaces contained it.
+func TestRowWithoutObject(t *testing.T) {
+	name := []Column{{Name: "Name", Format: "name", Text: jsontext.Value(`{}`)}}
+	for _, row := range []string{`{"cells":["y"],"object":null}`, `{"cells":["y"]}`, `{"cells":["y"],"object":{}}`} {
+		a := NewAnnotator("c", nil)
+		rows := NewLayout(name).For("c", name, objects{a, ""})
+		for _, tt := range []struct{ row, want string }{
+			{`{"cells":["x"],"object":{"metadata":{"name":"x","namespace":"shop"}}}`, "shop"}, {row, ""},
+		} {
+			if _, err := rows.Append(nil, parseObject(t, tt.row)); err != nil || a.Namespace() != tt.want {
+				t.Errorf("%s has the namespace %q, want %q, %v", tt.row, a.Namespace(), tt.want, err)
+			}
+		}
+	}
+}
+
 // TestLayoutWith would fail if a watch lost a later cluster's columns, or if clusters could add columns without limit.
 func TestLayoutWith(t *testing.T) {
 	columns := func(names ...string) (out []Column) {

@@ -133,6 +133,9 @@ func (a *Answer) Append(dst []byte, object merge.Object) ([]byte, error) {
 // Namespace returns the namespace of the object that was appended last.
 func (a *Answer) Namespace() string { return a.annotator.Namespace() }
 
+// ForgetNamespace makes Namespace return "", until the next object.
+func (a *Answer) ForgetNamespace() { a.annotator.ForgetNamespace() }
+
 func (a *Answer) applyRewrites(object merge.Object) (merge.Object, error) {
 	release, err := a.slots.AcquireDecodeSlot(len(object.Text))
 	if err != nil {
