@@ -220,6 +220,33 @@ func checkParts(t *testing.T, in []byte, at int) {
 	}
 }
 
+// TestStringEnd fails if a neighbour hid the end of a string, or looked like it: eight bytes are tested by arithmetic.
+func TestStringEnd(t *testing.T) {
+	naive := func(text []byte) int {
+		for i, c := range text {
+			switch {
+			case c == '"':
+				return i + 1
+			case c < ' ', c == '\\': // the bytes after a backslash are no escape
+				return invalid
+			}
+		}
+		return incomplete(len(text))
+	}
+	for at := range 8 {
+		for pair := range 1 << 16 {
+			text := []byte(strings.Repeat("\xe4", 20))
+			text[at], text[at+1] = byte(pair>>8), byte(pair)
+			if text[at] == '\\' {
+				continue // the second byte may complete the escape
+			}
+			if got, want := stringEnd(text, 0), naive(text); got != want {
+				t.Fatalf("%#x at %d: %d, want %d", text[at:at+2], at, got, want)
+			}
+		}
+	}
+}
+
 // TestField would fail if a nested or escaped name were confused with the field of the value itself.
 func TestField(t *testing.T) {
 	for in, want := range map[string]struct {
