@@ -67,7 +67,8 @@ type Config struct {
 	// NoTrials is for a process that serves one request at a time, which cannot wait for a trial. If the last probe of a
 	// member timed out, by its condition Ready, only probes are sent to it. Otherwise some requests are trials.
 	NoTrials bool
-	// MaxMembers bounds the cache. 0 means 512. Members beyond it only cost new connections.
+	// MaxMembers bounds the cache. 0 means 4096. With more members, each request to the whole fleet would read their
+	// credentials and open their connections again.
 	MaxMembers int
 	Now        func() time.Time // nil means time.Now
 }
@@ -87,7 +88,7 @@ type Members struct {
 // NewMembers returns an empty cache over the stores.
 func NewMembers(cfg Config) *Members {
 	if cfg.MaxMembers == 0 {
-		cfg.MaxMembers = 512
+		cfg.MaxMembers = 4096
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

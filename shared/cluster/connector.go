@@ -15,6 +15,9 @@ import (
 // of handshakes.
 const connectPatience = 5 * time.Second
 
+// probePatience is that of a probe, whose own connection needs the rest of health.Prober's timeout.
+const probePatience = connectPatience / 2
+
 // connector lets requests that begin at the same time share the first connection, as HTTP/2 permits. net/http opens one
 // for each of them. Requests proceed without sharing if the member speaks HTTP/1.1, or if the first attempt fails or
 // exceeds patience.
@@ -60,7 +63,11 @@ func (c *connector) RoundTrip(r *http.Request) (*http.Response, error) {
 			}
 			continue
 		}
-		timer := time.NewTimer(time.Until(current.began.Add(c.patience)))
+		patience := c.patience
+		if isProbe(r.Context()) {
+			patience = min(patience, probePatience)
+		}
+		timer := time.NewTimer(time.Until(current.began.Add(patience)))
 		select {
 		case <-current.done:
 			timer.Stop()

@@ -89,11 +89,13 @@ func TestFirstConnection(t *testing.T) {
 		own      time.Duration // when the contexts of the others end; 0 means never
 		want     time.Duration // until the others fail
 		calls    int32         // calls of the transport
+		probe    bool          // the others are probes
 	}{
 		"fails":              {first: time.Second, want: time.Second, calls: 3},
 		"hangs":              {first: time.Hour, want: connectPatience, calls: 3},
 		"is abandoned":       {first: time.Hour, canceled: time.Second, want: time.Second, calls: 3},
 		"others are no more": {first: time.Hour, own: time.Second, want: time.Second, calls: 3},
+		"hangs for probes":   {first: time.Hour, canceled: time.Minute, want: probePatience, calls: 3, probe: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -107,8 +109,7 @@ func TestFirstConnection(t *testing.T) {
 					}
 					return nil, refused
 				})}
-				send := func(ends time.Duration) time.Duration {
-					ctx := t.Context()
+				send := func(ctx context.Context, ends time.Duration) time.Duration {
 					if ends > 0 {
 						var cancel context.CancelFunc
 						ctx, cancel = context.WithTimeout(ctx, ends)
@@ -122,11 +123,15 @@ func TestFirstConnection(t *testing.T) {
 					return time.Since(began)
 				}
 				var group sync.WaitGroup
-				group.Go(func() { send(tt.canceled) })
+				group.Go(func() { send(t.Context(), tt.canceled) })
 				synctest.Wait()
+				others := t.Context()
+				if tt.probe {
+					others = AsProbe(others)
+				}
 				for range 2 {
 					group.Go(func() {
-						if got := send(tt.own); got != tt.want || calls.Load() > tt.calls {
+						if got := send(others, tt.own); got != tt.want || calls.Load() > tt.calls {
 							t.Errorf("it fails after %v, want %v; %d calls", got, tt.want, calls.Load())
 						}
 					})

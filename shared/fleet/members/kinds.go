@@ -20,7 +20,7 @@ import (
 // All callers share the cached kinds, since the gateway reads them with its own credential. Kinds hardly change, so
 // that old ones serve while a member is down.
 const (
-	kindsMax   = 1024
+	kindsMax   = 8192 // of 500 members, 16 API versions that registries name
 	kindsTTL   = 30 * time.Second
 	kindsStale = time.Hour
 	kindsRetry = 10 * time.Second // twice the interval in which watches review their clusters
@@ -64,9 +64,10 @@ func kindsKey(m Entry, apiVersion string) string {
 	return fmt.Sprintf("%d/%s/%s", m.ID, m.Name, apiVersion)
 }
 
-func (p *Pool) readKinds(ctx context.Context, key string) (map[string]ResourceKind, error) {
+func (p *Pool) readKinds(ctx context.Context, key string) (kinds map[string]ResourceKind, err error) {
 	_, key, _ = strings.Cut(key, "/")
 	name, apiVersion, _ := strings.Cut(key, "/")
+	defer p.Recover(name, func(e *Failure) { err = e }) // the goroutine is one of the cache
 	m, err := p.cfg.Members.Get(ctx, name)
 	if err != nil {
 		return nil, err
