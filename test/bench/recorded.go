@@ -162,7 +162,8 @@ func (m *recordedMember) list(w http.ResponseWriter, r *http.Request) {
 		content, kind = &m.rows, `"kind":"Table","apiVersion":"meta.k8s.io/v1"`
 		columns, field = podColumns+",", "rows"
 	}
-	start, _ := strconv.Atoi(r.URL.Query().Get("continue")) // without one, 0
+	start, version := 0, max(listVersion, m.version.Load())
+	_, _ = fmt.Sscanf(r.URL.Query().Get("continue"), "%d@%d", &start, &version) // without one, they stay
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 	end := len(content.ends)
 	if limit > 0 {
@@ -170,10 +171,9 @@ func (m *recordedMember) list(w http.ResponseWriter, r *http.Request) {
 	}
 	more := ""
 	if end < len(content.ends) {
-		more = fmt.Sprintf(`,"continue":"%d","remainingItemCount":%d`, end, len(content.ends)-end)
+		more = fmt.Sprintf(`,"continue":"%d@%d","remainingItemCount":%d`, end, version, len(content.ends)-end)
 	}
-	_, _ = fmt.Fprintf(w, `{%s,"metadata":{"resourceVersion":"%d"%s},%s"%s":[`, kind,
-		max(listVersion, m.version.Load()), more, columns, field)
+	_, _ = fmt.Fprintf(w, `{%s,"metadata":{"resourceVersion":"%d"%s},%s"%s":[`, kind, version, more, columns, field)
 	_, _ = w.Write(content.from(start, end)) // the client may be gone
 	_, _ = w.Write([]byte("]}\n"))
 }

@@ -101,6 +101,9 @@ func roundSizeOf(n int) int {
 	return mergedRoundSize
 }
 
-// maxActive is the maximum number of members whose objects are read at a time. The objects of the others wait in the
-// buffers of their connections.
-const maxActive = 64
+// A list without a limit alternates between maxActive members. Of maxStarted, it reads the first objects, so that it need
+// not wait for the answer of a far member that becomes active.
+const (
+	maxActive  = 64
+	maxStarted = maxActive + 16
+)

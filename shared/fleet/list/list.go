@@ -1,7 +1,7 @@
 // Package list unites the lists of several clusters into one response. Read Serve first.
 //
 // With a limit, all objects of a member precede those of the next. Without one, the list alternates between the
-// first maxActive members; when one has sent its last object, the next member joins.
+// first maxActive members; when one has sent its last object, the next member joins. See rest.go for the others.
 //
 // Invariants:
 //   - A member that fails before the response begins is left out with a warning. A strict request, or one for a later
@@ -46,6 +46,11 @@ func Serve(
 	if err != nil {
 		return err
 	}
+	release, err := client.AcquireListSlot(len(p.targets))
+	if err != nil {
+		return err
+	}
+	defer release()
 	ctx, cancel := context.WithCancel(client.Context())
 	defer cancel()
 	sources := make([]*merge.Source, len(p.targets))
@@ -54,12 +59,12 @@ func Serve(
 		if err != nil {
 			return &members.Answer{Target: t, Err: err}
 		}
-		return client.Do(ctx, t, call, func(a *members.Answer) (err error) {
-			if sources[i], err = merge.Open(t.Name, members.NewPacedReader(a)); err == nil && len(p.targets) > members.Many {
-				sources[i].LimitReads(mergedReadSize)
-			}
-			return err
-		})
+		if p.startsLater(i) {
+			limitToFirst(call.Query)
+		}
+		a, source := p.open(ctx, t, call)
+		sources[i] = source
+		return a
 	})
 	good, failures, err := members.Split(answers)
 	if err != nil {
@@ -68,10 +73,16 @@ func Serve(
 	defer members.CloseAll(good)
 	var parts []*part
 	for i, a := range answers {
-		if a.Err == nil {
-			parts = append(parts, p.newPart(a, sources[i]))
+		if a.Err != nil {
+			continue
 		}
+		one := p.newPart(a, sources[i])
+		if p.startsLater(i) {
+			one.rest = p.restOf(ctx, a.Target, accept)
+		}
+		parts = append(parts, one)
 	}
+	defer closeRests(parts)
 	parts, failures = dropOtherForms(parts, failures)
 	parts, failures = p.dropUnversioned(parts, failures)
 	if isFinal, err := p.check(w, parts, failures); isFinal {
@@ -79,7 +90,18 @@ func Serve(
 	}
 	members.PassWarnings(w.Header(), good)
 	members.Warn(w.Header(), failures)
-	return p.respond(w, parts)
+	return p.respond(w, parts, cancel)
+}
+
+// startsLater reports whether the list reads the member with that index later than the first ones.
+func (p *page) startsLater(i int) bool { return p.limit == 0 && i >= maxStarted }
+
+func closeRests(parts []*part) {
+	for _, one := range parts {
+		if one.restAnswer != nil {
+			members.CloseAll([]*members.Answer{one.restAnswer})
+		}
+	}
 }
 
 // check reports whether failures make the request fail, and returns the error. It may have written a member's Status.
@@ -96,13 +118,14 @@ func (p *page) check(w http.ResponseWriter, parts []*part, failures []*members.F
 	return false, nil
 }
 
-func (p *page) respond(w http.ResponseWriter, parts []*part) error {
-	return serveCompressed(w, p.client.Request(), func(w http.ResponseWriter) error { return p.stream(w, parts) })
+// respond writes the list. stop ends all calls.
+func (p *page) respond(w http.ResponseWriter, parts []*part, stop func()) error {
+	return serveCompressed(w, p.client.Request(), func(w http.ResponseWriter) error { return p.stream(w, parts, stop) })
 }
 
-func (p *page) stream(w http.ResponseWriter, parts []*part) error {
+func (p *page) stream(w http.ResponseWriter, parts []*part, stop func()) error {
 	respond.Stream(w)
-	if err := (&writer{page: p, out: newSink(w)}).write(parts); err != nil {
+	if err := (&writer{page: p, out: newSink(w), stop: stop}).write(parts); err != nil {
 		if p.client.Context().Err() == nil {
 			p.client.Log().Warn("a list of the fleet broke off", "path", p.req.Route.Path, "error", err.Error())
 		}

@@ -2,7 +2,9 @@ package list
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 
@@ -20,6 +22,11 @@ type part struct {
 	skip       int      // number of its first objects, which earlier pages contain
 	transform  func(dst []byte, object merge.Object) ([]byte, error)
 	namespace  func() string // namespace of the object that transform appended last
+
+	// rest requests the objects after the first one. It is nil if the Answer contains them, and after its call.
+	rest         func(token string) (*members.Answer, *merge.Source, error)
+	restAnswer   *members.Answer
+	firstVersion string // resourceVersion of the Answer if restAnswer is set; that of the rest must be equal
 }
 
 func (p *page) newPart(a *members.Answer, s *merge.Source) *part {
@@ -39,6 +46,11 @@ func (p *page) newPart(a *members.Answer, s *merge.Source) *part {
 func (one *part) next() (merge.Object, error) {
 	for {
 		v, err := one.Next()
+		if errors.Is(err, io.EOF) && one.rest != nil && one.Metadata().Continue != "" {
+			if err = one.openRest(); err == nil {
+				continue
+			}
+		}
 		if err != nil || one.Read > one.skip {
 			return v, err
 		}
@@ -53,8 +65,7 @@ func dropOtherForms(parts []*part, failures []*members.Failure) ([]*part, []*mem
 	var out []*part
 	most := majority(parts)
 	for _, one := range parts {
-		sameKind := one.Kind == "" || most.Kind == "" || one.Kind == most.Kind && one.APIVersion == most.APIVersion
-		if one.IsTable() == most.IsTable() && sameKind {
+		if isSameForm(one.Source, most.Source) {
 			out = append(out, one)
 			continue
 		}
@@ -63,6 +74,12 @@ func dropOtherForms(parts []*part, failures []*members.Failure) ([]*part, []*mem
 			one.Name, form(one), most.Name, form(most)))
 	}
 	return out, failures
+}
+
+// isSameForm reports whether two lists have the same kind, as far as it is read, and are both Tables or both not.
+func isSameForm(a, b *merge.Source) bool {
+	sameKind := a.Kind == "" || b.Kind == "" || a.Kind == b.Kind && a.APIVersion == b.APIVersion
+	return a.IsTable() == b.IsTable() && sameKind
 }
 
 // majority returns a part with the most frequent form. On a tie, the first registered cluster wins.

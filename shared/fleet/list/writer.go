@@ -16,8 +16,9 @@ import (
 type writer struct {
 	*page
 	out     *sink
-	written int   // number of objects so far
-	chunk   chunk // the one that writePart fills
+	stop    func() // ends the calls of all parts
+	written int    // number of objects so far
+	chunk   chunk  // the one that writePart fills
 }
 
 func (w *writer) write(parts []*part) error {
@@ -84,6 +85,10 @@ func (p *page) recordVersion(one *part) error {
 	if v, ok := p.version[one.ID]; ok && v != m.ResourceVersion {
 		return fmt.Errorf("cluster %q returned a list at version %q instead of %s", one.Name, m.ResourceVersion, v)
 	}
+	if v := one.firstVersion; v != "" && v != m.ResourceVersion {
+		return fmt.Errorf("cluster %q returned the rest of its list at version %q instead of %s", one.Name,
+			m.ResourceVersion, v)
+	}
 	if cursor.ValidOwn(m.ResourceVersion) { // some aggregated APIs have none
 		p.version[one.ID] = m.ResourceVersion
 	}
@@ -130,30 +135,32 @@ func (w *writer) writePart(one *part, n int) (more bool, err error) {
 }
 
 // writeRounds writes the objects of all parts in rounds. A round has roundSizeOf objects of each active part. At most
-// maxActive parts are active at once.
+// maxActive parts are active at once. Of maxStarted parts, the first objects are read.
 func (w *writer) writeRounds(parts []*part) error {
 	isWhole, done := false, make(chan struct{})
 	var running sync.WaitGroup
 	defer func() {
 		if close(done); !isWhole {
-			for _, one := range parts {
-				one.Stop() // unblocks a spool that reads this part
-			}
+			w.stop() // unblocks spools that read
 		}
 		running.Wait()
 	}()
 	waiting := parts
-	begin := func(active []*spool) []*spool {
-		for len(active) < maxActive && len(waiting) > 0 {
+	begin := func(started []*spool) []*spool {
+		for len(started) < maxStarted && len(waiting) > 0 {
 			s := newSpool(waiting[0], roundSizeOf(len(parts)))
 			running.Go(func() { s.run(w.client.Pool, done) })
-			active, waiting = append(active, s), waiting[1:]
+			started, waiting = append(started, s), waiting[1:]
 		}
-		return active
+		return started
 	}
-	for active := begin(nil); len(active) > 0; active = begin(active) {
-		unfinished := active[:0]
-		for _, s := range active {
+	for started := begin(nil); len(started) > 0; started = begin(started) {
+		unfinished := started[:0]
+		for i, s := range started {
+			if i >= maxActive {
+				unfinished = append(unfinished, s)
+				continue
+			}
 			more, err := w.writeRound(s)
 			switch {
 			case err != nil:
@@ -164,8 +171,8 @@ func (w *writer) writeRounds(parts []*part) error {
 				return fmt.Errorf("cluster %q returned a page instead of the whole list", s.Name)
 			}
 		}
-		clear(active[len(unfinished):]) // releases their chunks
-		active = unfinished
+		clear(started[len(unfinished):]) // releases their chunks
+		started = unfinished
 	}
 	isWhole = true
 	return nil

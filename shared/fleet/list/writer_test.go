@@ -41,7 +41,11 @@ func listOfParts(limit int, parts ...*part) (string, error) {
 	pool := members.NewPool(members.Config{Log: slog.New(slog.DiscardHandler)})
 	p := &page{limit: limit, client: pool.Client(members.Caller{}), req: &request.Request{}, version: cursor.Version{}}
 	recorder := httptest.NewRecorder()
-	w := &writer{page: p, out: newSink(recorder)}
+	w := &writer{page: p, out: newSink(recorder), stop: func() {
+		for _, one := range parts {
+			one.Stop()
+		}
+	}}
 	_, err := w.objects(parts)
 	return recorder.Body.String() + string(w.out.buf), err
 }
@@ -157,7 +161,7 @@ func TestMajorityDecidesColumns(t *testing.T) {
 
 // TestListReadsFewMembersAtATime fails if the memory of a list grows with the number of its clusters.
 func TestListReadsFewMembersAtATime(t *testing.T) {
-	const n = 3 * maxActive
+	const n = 3 * maxStarted
 	var ended atomic.Int32
 	var parts []*part
 	var want []string
@@ -166,7 +170,7 @@ func TestListReadsFewMembersAtATime(t *testing.T) {
 		one := partOf(t, name, uint64(i+1), 2, strings.NewReader("]}"), func() {})
 		read := 0
 		one.transform = func(dst []byte, object merge.Object) ([]byte, error) {
-			if int(ended.Load()) <= i-maxActive {
+			if int(ended.Load()) <= i-maxStarted {
 				return nil, fmt.Errorf("cluster %d is read while %d clusters have ended", i, ended.Load())
 			}
 			if read++; read == 2 {

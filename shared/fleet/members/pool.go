@@ -34,6 +34,7 @@ type Pool struct {
 	locations *cache.Expiring[Digest, uint64] // the ids of clusters that had objects
 	hung      *cache.Expiring[Digest, *Failure]
 	decoding  chan struct{} // has one element for each body that is being decoded
+	lists     listSlots
 }
 
 // NewPool returns a Pool.
@@ -41,6 +42,7 @@ func NewPool(cfg Config) *Pool {
 	p := &Pool{
 		cfg: cfg, inventory: newInventory(cfg.Objects, cfg.Freshness, cfg.Log), locations: newLocations(),
 		hung: cache.NewExpiring[Digest, *Failure](hungMax, cfg.Now), decoding: make(chan struct{}, maxDecoding),
+		lists: listSlots{byCaller: map[string]int{}},
 	}
 	p.kinds = newKinds(cfg, p.readKinds)
 	return p
