@@ -260,7 +260,7 @@ func (p *proxied) cpuTime() (time.Duration, error) {
 }
 
 // medianOf returns the median of one value of the results.
-func medianOf(results []callResult, value func(callResult) float64) float64 {
+func medianOf[R any](results []R, value func(R) float64) float64 {
 	values := make([]float64, len(results))
 	for i, r := range results {
 		values[i] = value(r)

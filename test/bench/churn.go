@@ -76,9 +76,20 @@ func watchAllMembers(ctx context.Context, out *report, f *scaleFleet, members in
 	_, _ = fmt.Fprintf(tw, "\nwatch of %d clusters\tevents\tlost\tCPU %% of a core over time\tRssAnon MiB over time\t\n",
 		members)
 	// A lost event is an error above.
-	out.atMost(fmt.Sprintf("watch of %d clusters for %v: events lost", members, d), 0, 0, "")
+	name := fmt.Sprintf("watch of %d clusters for %v: ", members, d)
+	out.atMost(name+"CPU time of the second half / first half", growth(use.cpu), 1.25, "")
+	out.atMost(name+"memory of the second half / first half", growth(use.memory), 1.1, "")
 	_, _ = fmt.Fprintf(tw, "%s\t%d\t0\t%v\t%v\t\n", d, n, use.cpu, use.memory)
 	return tw.Flush()
+}
+
+// growth returns the sum of the last half of values relative to that of the first. It ignores a value in the middle.
+func growth(values []int) float64 {
+	half, first, last := len(values)/2, 0, 0
+	for i := range half {
+		first, last = first+values[i], last+values[len(values)-1-i]
+	}
+	return float64(last) / float64(max(first, 1))
 }
 
 // sent is the last event of a cluster.

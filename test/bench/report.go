@@ -58,7 +58,7 @@ func (r *report) printGoals(out io.Writer) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(tw, "\ngoal\tlimit\tmeasured\t")
 	for _, g := range r.goals {
-		_, _ = fmt.Fprintf(tw, "%s\t%s\t%.2f\t%s\n", g.name, g.limit, g.figure, g.verdict())
+		_, _ = fmt.Fprintf(tw, "%s\t%s\t%.4g\t%s\n", g.name, g.limit, g.figure, g.verdict())
 	}
 	return tw.Flush()
 }
@@ -86,7 +86,7 @@ func (r *report) writePage(file, tables string, arguments []string) error {
 	for _, row := range [][2]string{
 		{"date", time.Now().UTC().Format(time.DateOnly)}, {"machine", machine()}, {"Go", runtime.Version()},
 		{"Kubernetes", cmp.Or(r.kubernetes, "stand-ins only")}, {"revision", revision()},
-		{"profile of gateways in their own process", profileOfBuild()},
+		{"the compiler's profile of gateways in processes of their own", profileOfBuild()},
 		{"command", "`" + command + "`"},
 	} {
 		_, _ = fmt.Fprintf(&page, "| %s | %s |\n", row[0], row[1])
@@ -95,7 +95,7 @@ func (r *report) writePage(file, tables string, arguments []string) error {
 		page.WriteString("\n## Goals\n\n| goal | limit | measured | |\n|---|---|---|---|\n")
 	}
 	for _, g := range r.goals {
-		_, _ = fmt.Fprintf(&page, "| %s | %s | %.2f | %s |\n", g.name, g.limit, g.figure, g.verdict())
+		_, _ = fmt.Fprintf(&page, "| %s | %s | %.4g | %s |\n", g.name, g.limit, g.figure, g.verdict())
 	}
 	page.WriteString("\n## Measured\n")
 	for _, p := range r.plots {
