@@ -8,7 +8,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 )
 
-const chunkSize = 32 << 10 // a chunk with so many bytes gets no more objects
+const (
+	chunkSize     = 32 << 10 // a chunk with so many bytes gets no more objects
+	chunkCapacity = 40 << 10 // allocated at once for a large chunk; append would allocate up to twice chunkSize
+)
 
 // chunk has some objects of a part as they appear in the response, with commas between them.
 type chunk struct {
@@ -30,6 +33,9 @@ func (one *part) fill(c *chunk, n int) {
 			return
 		}
 		before := len(c.text)
+		if before > chunkSize/4 && cap(c.text) < chunkCapacity {
+			c.text = slices.Grow(c.text, chunkCapacity-before)
+		}
 		if c.objects > 0 {
 			c.text = append(c.text, ',')
 		}

@@ -71,7 +71,7 @@ func (s *listSlots) acquire(ctx context.Context, caller string) (release func(),
 	return nil, context.Cause(ctx)
 }
 
-// grant removes from waiting all that get a slot. The caller holds mu.
+// grant removes from waiting all that get a slot. mu must be locked.
 func (s *listSlots) grant() {
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *listWaiter) bool {
 		if s.inUse == maxLists || s.byCaller[w.caller] == maxCallerLists {

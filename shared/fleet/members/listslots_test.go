@@ -20,7 +20,7 @@ func clientOf(ctx context.Context, p *Pool, user string) *Client {
 	})
 }
 
-// TestListSlots fails if one caller could hold the memory of more lists, or all callers, or if a slot was lost.
+// TestListSlots fails if one caller, or all callers, could run more lists at once, or if a slot was lost.
 func TestListSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(Config{Deadline: 10 * time.Second})
