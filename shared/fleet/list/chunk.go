@@ -107,8 +107,8 @@ func roundSizeOf(n int) int {
 	return mergedRoundSize
 }
 
-// A list without a limit alternates between maxActive members. Of maxStarted, it reads the first objects, so that it need
-// not wait for the answer of a far member that becomes active.
+// A list without a limit alternates between maxActive members. Of maxStarted, it reads the first objects, so that it
+// need not wait for the answer of a far member that becomes active.
 const (
 	maxActive  = 64
 	maxStarted = maxActive + 16
