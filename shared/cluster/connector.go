@@ -100,10 +100,10 @@ func (c *connector) openFirst(r *http.Request, a *attempt) (*http.Response, erro
 	return resp, err
 }
 
-// isHTTP2 reports the protocol of a connection in a trace. net/http gives none for the first request by HTTP/2.
+// isHTTP2 reports the protocol of a connection in a trace.
 func isHTTP2(conn net.Conn) bool {
 	secure, ok := conn.(*tls.Conn)
-	return conn == nil || ok && secure.ConnectionState().NegotiatedProtocol == "h2"
+	return ok && secure.ConnectionState().NegotiatedProtocol == "h2"
 }
 
 type countedConn struct {

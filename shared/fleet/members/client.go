@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 	"github.com/clusterpass/clusterpass/shared/forward"
@@ -122,7 +123,7 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 		return a
 	}
 	req := c.request(ctx, call)
-	if limits.IsLoopbackHost(m.Server.Hostname()) {
+	if isOnThisMachine(m) {
 		req.Header.Set("Accept-Encoding", "identity") // on this machine, decompression would cost more than it saves
 	}
 	a.Response, a.Err = forward.Open(req, &forward.Call{ //nolint:bodyclose // the reader or the code above closes it
@@ -143,6 +144,12 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 		a.Err = ready(a)
 	}
 	return a
+}
+
+// isOnThisMachine reports whether the server of a member is on this machine. A loopback address behind a proxy or a
+// tunnel is on another one.
+func isOnThisMachine(m *cluster.Member) bool {
+	return m.Cluster.Spec.ProxyURL == "" && limits.IsLoopbackHost(m.Server.Hostname())
 }
 
 func (c *Client) request(ctx context.Context, call Call) *http.Request {
