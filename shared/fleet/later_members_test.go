@@ -14,7 +14,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// pagedMember has a small pod and two large ones. It records the queries of its lists, and counts the lists that it is sending.
+// pagedMember has a small pod and two large ones. It records the queries of its lists, and counts the lists that it is
+// sending.
 type pagedMember struct {
 	mu      *sync.Mutex
 	sending *int

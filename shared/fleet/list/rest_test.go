@@ -12,7 +12,8 @@ import (
 
 // TestRestOfPart fails if a list contained objects of another moment or form after the first one, or lacked some.
 func TestRestOfPart(t *testing.T) {
-	const first = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9","continue":"t"},"items":[{"n":"a0"}]}`
+	const first = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9","continue":"t"},` +
+		`"items":[{"n":"a0"}]}`
 	const table = `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9","continue":"t"},` +
 		`"columnDefinitions":[{"name":"Name"}],"rows":[{"cells":["a0"]}]}`
 	for name, tt := range map[string]struct{ first, rest, want, err string }{
