@@ -15,7 +15,7 @@ import (
 // of handshakes.
 const connectPatience = 5 * time.Second
 
-// probePatience is that of a probe, whose own connection needs the rest of health.Prober's timeout.
+// probePatience is how long a probe waits. The other half of health.Timeout is left for a connection of its own.
 const probePatience = connectPatience / 2
 
 // connector lets requests that begin at the same time share the first connection, as HTTP/2 permits. net/http opens one

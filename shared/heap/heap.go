@@ -15,8 +15,8 @@ const (
 	maxPercent = 100
 )
 
-// BoundGrowth sets GOGC after each collection, from then on. By default, Go's collector lets a heap double. It does
-// nothing if the environment sets GOGC. Only programs call it, once.
+// BoundGrowth sets GOGC after each collection, from then on, because Go's collector lets a heap double by default.
+// BoundGrowth does nothing if the environment sets GOGC. Only programs call it, once.
 func BoundGrowth() {
 	if os.Getenv("GOGC") == "" {
 		runtime.SetFinalizer(&collection{percent: maxPercent}, (*collection).end)

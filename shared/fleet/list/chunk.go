@@ -34,7 +34,7 @@ func (one *part) fill(c *chunk, n int) {
 		}
 		before := len(c.text)
 		if before > chunkSize/4 && cap(c.text) < chunkCapacity {
-			c.text = slices.Grow(c.text, chunkCapacity-before)
+			c.text = append(make([]byte, 0, chunkCapacity), c.text...)
 		}
 		if c.objects > 0 {
 			c.text = append(c.text, ',')
@@ -67,6 +67,7 @@ func newSpool(one *part, round int) *spool {
 
 // run returns after the last chunk, or once done is closed and the part is stopped. A chunk never crosses rounds.
 func (s *spool) run(pool *members.Pool, done <-chan struct{}) {
+	defer s.closeLater()
 	for left := s.round; ; {
 		var c *chunk
 		select {

@@ -1,11 +1,11 @@
 // Package list unites the lists of several clusters into one response. Read Serve first.
 //
 // With a limit, all objects of a member precede those of the next. Without one, the list alternates between the
-// first maxActive members; when one has sent its last object, the next member joins. See rest.go for the others.
+// first maxActive members; when one has sent its last object, the next member joins. See later.go for the others.
 //
 // Invariants:
-//   - A member that fails before the response begins is left out with a warning. A strict request, or one for a later
-//     page, fails instead. So does any request if all members fail, or if one lacks the requested resourceVersion.
+//   - A member that fails before the response begins is left out with a warning. One that fails later ends the response.
+//     A strict request, or one for a later page, fails instead. So does any request if all members fail, or if one lacks the requested resourceVersion.
 //   - All pages of a list of several members show each member at its resourceVersion of the first page.
 //   - An error after the response began aborts the connection, so that no client reads the list as complete.
 //   - The memory of a list does not grow with the number of its objects.
@@ -13,7 +13,9 @@ package list
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
@@ -27,6 +29,9 @@ import (
 // mergedReadSize is the size in bytes of one read from a member in lists of over members.Many members. Reads of a
 // longer object are larger.
 const mergedReadSize = 16 << 10
+
+// maxDuration exceeds what a client needs that reads gigabytes. A slower one would occupy a slot for others.
+const maxDuration = 15 * time.Minute
 
 // Serve writes the lists of all targets as one. If Serve has written a member's Status, it also returns an error, which
 // is only for the log. With any other error, it has written nothing. It panics with http.ErrAbortHandler if the list
@@ -46,23 +51,24 @@ func Serve(
 	if err != nil {
 		return err
 	}
-	release, err := client.AcquireListSlot(len(p.targets))
+	release, err := members.AcquireListSlot(client, len(p.targets))
 	if err != nil {
 		return err
 	}
 	defer release()
-	ctx, cancel := context.WithCancel(client.Context())
+	ctx, cancel := context.WithTimeout(client.Context(), maxDuration)
 	defer cancel()
-	sources := make([]*merge.Source, len(p.targets))
+	sources, calls := make([]*merge.Source, len(p.targets)), make([]members.Call, len(p.targets))
 	answers := client.Each(p.targets, func(i int, t members.Target) *members.Answer {
 		call, err := p.call(t, accept)
 		if err != nil {
 			return &members.Answer{Target: t, Err: err}
 		}
-		if p.startsLater(i) {
+		if calls[i] = call; isLater(p, i) {
+			call.Query = maps.Clone(call.Query)
 			limitToFirst(call.Query)
 		}
-		a, source := p.open(ctx, t, call)
+		a, source := open(ctx, client, t, call)
 		sources[i] = source
 		return a
 	})
@@ -77,12 +83,12 @@ func Serve(
 			continue
 		}
 		one := p.newPart(a, sources[i])
-		if p.startsLater(i) {
-			one.rest = p.restOf(ctx, a.Target, accept)
+		if isLater(p, i) {
+			members.CloseAll([]*members.Answer{a})
+			one.request = newRequest(ctx, client, a.Target, calls[i])
 		}
 		parts = append(parts, one)
 	}
-	defer closeRests(parts)
 	parts, failures = dropOtherForms(parts, failures)
 	parts, failures = p.dropUnversioned(parts, failures)
 	if isFinal, err := p.check(w, parts, failures); isFinal {
@@ -91,17 +97,6 @@ func Serve(
 	members.PassWarnings(w.Header(), good)
 	members.Warn(w.Header(), failures)
 	return p.respond(w, parts, cancel)
-}
-
-// startsLater reports whether the list reads the member with that index later than the first ones.
-func (p *page) startsLater(i int) bool { return p.limit == 0 && i >= maxStarted }
-
-func closeRests(parts []*part) {
-	for _, one := range parts {
-		if one.restAnswer != nil {
-			members.CloseAll([]*members.Answer{one.restAnswer})
-		}
-	}
 }
 
 // check reports whether failures make the request fail, and returns the error. It may have written a member's Status.

@@ -2,9 +2,7 @@ package list
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 
@@ -23,10 +21,9 @@ type part struct {
 	transform  func(dst []byte, object merge.Object) ([]byte, error)
 	namespace  func() string // namespace of the object that transform appended last
 
-	// rest requests the objects after the first one. It is nil if the Answer contains them, and after its call.
-	rest         func(token string) (*members.Answer, *merge.Source, error)
-	restAnswer   *members.Answer
-	firstVersion string // resourceVersion of the Answer if restAnswer is set; that of the rest must be equal
+	// request requests the list of a later member. It is nil for the others, and after its call.
+	request func() (*members.Answer, *merge.Source)
+	later   *members.Answer // the response to request, or nil
 }
 
 func (p *page) newPart(a *members.Answer, s *merge.Source) *part {
@@ -44,13 +41,13 @@ func (p *page) newPart(a *members.Answer, s *merge.Source) *part {
 
 // next returns the part's next object that no earlier page contains.
 func (one *part) next() (merge.Object, error) {
+	if one.request != nil {
+		if err := one.begin(); err != nil {
+			return merge.Object{}, err
+		}
+	}
 	for {
 		v, err := one.Next()
-		if errors.Is(err, io.EOF) && one.rest != nil && one.Metadata().Continue != "" {
-			if err = one.openRest(); err == nil {
-				continue
-			}
-		}
 		if err != nil || one.Read > one.skip {
 			return v, err
 		}
@@ -65,7 +62,7 @@ func dropOtherForms(parts []*part, failures []*members.Failure) ([]*part, []*mem
 	var out []*part
 	most := majority(parts)
 	for _, one := range parts {
-		if isSameForm(one.Source, most.Source) {
+		if one.HasFormOf(most.Source) {
 			out = append(out, one)
 			continue
 		}
@@ -74,12 +71,6 @@ func dropOtherForms(parts []*part, failures []*members.Failure) ([]*part, []*mem
 			one.Name, form(one), most.Name, form(most)))
 	}
 	return out, failures
-}
-
-// isSameForm reports whether two lists have the same kind, as far as it is read, and are both Tables or both not.
-func isSameForm(a, b *merge.Source) bool {
-	sameKind := a.Kind == "" || b.Kind == "" || a.Kind == b.Kind && a.APIVersion == b.APIVersion
-	return a.IsTable() == b.IsTable() && sameKind
 }
 
 // majority returns a part with the most frequent form. On a tie, the first registered cluster wins.

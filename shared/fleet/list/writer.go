@@ -24,7 +24,10 @@ type writer struct {
 func (w *writer) write(parts []*part) error {
 	metadataFirst := w.limit == 0
 	for _, one := range parts {
-		metadataFirst = metadataFirst && one.Metadata() != nil
+		metadataFirst = metadataFirst && one.request == nil && one.Metadata() != nil
+		if one.request != nil { // its list has another version
+			continue
+		}
 		if err := w.recordVersion(one); err != nil {
 			return err
 		}
@@ -84,10 +87,6 @@ func (p *page) recordVersion(one *part) error {
 	}
 	if v, ok := p.version[one.ID]; ok && v != m.ResourceVersion {
 		return fmt.Errorf("cluster %q returned a list at version %q instead of %s", one.Name, m.ResourceVersion, v)
-	}
-	if v := one.firstVersion; v != "" && v != m.ResourceVersion {
-		return fmt.Errorf("cluster %q returned the rest of its list at version %q instead of %s", one.Name,
-			m.ResourceVersion, v)
 	}
 	if cursor.ValidOwn(m.ResourceVersion) { // some aggregated APIs have none
 		p.version[one.ID] = m.ResourceVersion

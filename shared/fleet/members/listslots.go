@@ -10,8 +10,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// A list buffers up to 32 KiB of each member that has not yet been read, and more of each that is. So at most maxLists
-// lists of over Many members run at once, and maxCallerLists of one caller. The others wait for the Deadline of a call.
+// A page buffers up to 32 KiB of each member, and a list without a limit some 150 KiB of up to 80 members. So at most
+// maxLists lists of more than Many members run at once, and maxCallerLists of one caller. The others wait.
 const (
 	maxLists       = 16
 	maxCallerLists = 4
@@ -32,7 +32,7 @@ type listWaiter struct {
 
 // AcquireListSlot blocks until a list of n members may begin. Call release at its end. It fails with 429 after the
 // Deadline of a call, or if the caller has gone.
-func (c *Client) AcquireListSlot(n int) (release func(), err error) {
+func AcquireListSlot(c *Client, n int) (release func(), err error) {
 	if n <= Many {
 		return func() {}, nil
 	}
@@ -44,7 +44,7 @@ func (c *Client) AcquireListSlot(n int) (release func(), err error) {
 func tooManyLists() error {
 	err := status.New(status.TooManyRequests, "", "the list was refused: of lists of over %d clusters, at most %d run at "+
 		"once, and %d of one user; try again later, or list fewer clusters", Many, maxLists, maxCallerLists)
-	err.RetryAfter = 5 * time.Second
+	err.RetryAfter = time.Second // client-go repeats up to ten times without output
 	return err
 }
 

@@ -26,7 +26,7 @@ func TestListSlots(t *testing.T) {
 		p := NewPool(Config{Deadline: 10 * time.Second})
 		var running, refused atomic.Int32
 		list := func(user string, members int, lasts time.Duration) {
-			release, err := clientOf(t.Context(), p, user).AcquireListSlot(members)
+			release, err := AcquireListSlot(clientOf(t.Context(), p, user), members)
 			var e *status.Error
 			if errors.As(err, &e) && e.Reason == status.TooManyRequests && e.RetryAfter > 0 {
 				refused.Add(1)
@@ -74,17 +74,17 @@ func TestListSlots(t *testing.T) {
 	})
 }
 
-// TestListSlotOfAbsentCaller fails if a request whose caller has gone kept its place.
+// TestListSlotOfAbsentCaller fails if a request whose caller has gone stayed in the queue.
 func TestListSlotOfAbsentCaller(t *testing.T) {
 	p := NewPool(Config{Deadline: time.Minute})
 	ctx, cancel := context.WithCancel(t.Context())
 	for range maxCallerLists {
-		if _, err := clientOf(ctx, p, "eve").AcquireListSlot(Many + 1); err != nil {
+		if _, err := AcquireListSlot(clientOf(ctx, p, "eve"), Many+1); err != nil {
 			t.Fatal(err)
 		}
 	}
 	cancel()
-	if _, err := clientOf(ctx, p, "eve").AcquireListSlot(Many + 1); !errors.Is(err, context.Canceled) ||
+	if _, err := AcquireListSlot(clientOf(ctx, p, "eve"), Many+1); !errors.Is(err, context.Canceled) ||
 		len(p.lists.waiting) != 0 {
 		t.Errorf("%v, %d wait", err, len(p.lists.waiting))
 	}

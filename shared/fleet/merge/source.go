@@ -88,6 +88,12 @@ func (s *Source) LimitReads(bytes int) { s.in.LimitReads(bytes) }
 // IsTable reports whether the list is a Table.
 func (s *Source) IsTable() bool { return IsTable(s.Kind, s.APIVersion) || s.Columns != nil }
 
+// HasFormOf reports whether both lists have the same kind, as far as it is read, and are both Tables or both not.
+func (s *Source) HasFormOf(other *Source) bool {
+	sameKind := s.Kind == "" || other.Kind == "" || s.Kind == other.Kind && s.APIVersion == other.APIVersion
+	return s.IsTable() == other.IsTable() && sameKind
+}
+
 // Metadata returns the list's metadata, or nil until it is read.
 func (s *Source) Metadata() *Metadata { return s.metadata }
 
