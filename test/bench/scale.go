@@ -37,7 +37,8 @@ const (
 )
 
 // scale measures a fleet of 500 clusters with a million pods, beside the real clusters of set. The 500 are stand-ins
-// that serve recordings, because real ones would need more than one machine. A bare ReverseProxy copies as many lists of one of them.
+// that serve recordings, because real ones would need more than one machine. A bare ReverseProxy copies as many lists
+// of one of them.
 func scale(ctx context.Context, out *report, set *cluster.Set, dir string) error {
 	openAPI := filepath.Join(dir, "openapi.json")
 	if err := recordOpenAPI(ctx, set.Cluster("member1").RESTConfig(), openAPI); err != nil {

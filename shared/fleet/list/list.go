@@ -4,8 +4,9 @@
 // first maxActive members; when one has sent its last object, the next member joins. See later.go for the others.
 //
 // Invariants:
-//   - A member that fails before the response begins is left out with a warning. One that fails later ends the response.
-//     A strict request, or one for a later page, fails instead. So does any request if all members fail, or if one lacks the requested resourceVersion.
+//   - A member that fails before the response begins is left out with a warning. A strict request, or one for a later
+//     page, fails instead. So does any request if all members fail, or if one lacks the requested resourceVersion.
+//   - A member that fails later ends the response.
 //   - All pages of a list of several members show each member at its resourceVersion of the first page.
 //   - An error after the response began aborts the connection, so that no client reads the list as complete.
 //   - The memory of a list does not grow with the number of its objects.

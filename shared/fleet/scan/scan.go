@@ -234,7 +234,7 @@ const everyByte = 0x0101010101010101 // multiplied by a byte, eight of that byte
 // stringEnd returns the end of the string whose rest begins at i. It examines eight bytes at a time for a quote, a
 // backslash or a control character. With bit 1 inverted, the quote 0x22 becomes 0x20, and control characters stay
 // below. Subtraction of 0x21 sets the highest bit of these, as subtraction of 1 does for a backslash that became 0.
-// Bytes of 0x80 and more are masked out. A borrow begins only at a byte that matches. So the lowest marked byte matches.
+// Bytes of 0x80 and more are masked out. A borrow begins only at a byte that matches. So the lowest marked one matches.
 func stringEnd(text []byte, i int) int {
 	for {
 		for ; i+8 <= len(text); i += 8 {
