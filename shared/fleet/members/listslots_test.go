@@ -68,7 +68,10 @@ func TestListSlots(t *testing.T) {
 		check("when the first ones have ended", 1, maxCallerLists+2)
 		time.Sleep(time.Minute)
 		check("at the end", 0, maxCallerLists+2)
-		if s := &p.lists; s.inUse != 0 || len(s.byCaller) != 0 || len(s.waiting) != 0 {
+		s := &p.lists
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.inUse != 0 || len(s.byCaller) != 0 || len(s.waiting) != 0 {
 			t.Errorf("slots remain: %d %v %v", s.inUse, s.byCaller, s.waiting)
 		}
 	})
@@ -84,8 +87,10 @@ func TestListSlotOfAbsentCaller(t *testing.T) {
 		}
 	}
 	cancel()
-	if _, err := AcquireListSlot(clientOf(ctx, p, "eve"), Many+1); !errors.Is(err, context.Canceled) ||
-		len(p.lists.waiting) != 0 {
+	_, err := AcquireListSlot(clientOf(ctx, p, "eve"), Many+1)
+	p.lists.mu.Lock()
+	defer p.lists.mu.Unlock()
+	if !errors.Is(err, context.Canceled) || len(p.lists.waiting) != 0 {
 		t.Errorf("%v, %d wait", err, len(p.lists.waiting))
 	}
 }
