@@ -143,12 +143,12 @@ test-tree: # checks of the whole source tree, for check and test, without a cach
 	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules
 
 test: test-tree build-local moto clusters ## Run every test but the slow suites, on real clusters (the first run builds Kubernetes)
-	@$(STEP) "run the tests without clusters, unless they passed and nothing changed" $(NEEDS_TEST) $(GOTEST) -timeout 30m $(CACHED)
-	@$(STEP) "run the other tests" $(NEEDS_TEST) $(GOTEST) -count=1 -timeout 30m $(TESTS)
+	@$(STEP) "run the tests without clusters, unless they passed and nothing changed" $(NEEDS_TEST) $(GOTEST) -timeout 60m $(CACHED)
+	@$(STEP) "run the other tests" $(NEEDS_TEST) $(GOTEST) -count=1 -timeout 60m $(TESTS)
 	@$(STEP) "test the images" $(NEEDS_GO) go test -C infra/release -count=1 ./image ./images
 
 test-e2e: build-local moto clusters ## Run the end-to-end tests of one area: AREA=fleet, gateway, streams, private, access or api
-	@$(STEP) "run the end-to-end tests of $(AREA)" $(NEEDS_TEST) $(GOTEST) -count=1 -timeout 30m ./test/e2e/$(AREA)
+	@$(STEP) "run the end-to-end tests of $(AREA)" $(NEEDS_TEST) $(GOTEST) -count=1 -timeout 60m ./test/e2e/$(AREA)
 
 NODE_20 := node --eval 'process.exit(parseInt(process.versions.node) < 20)' 2>/dev/null && command -v npm >/dev/null
 
