@@ -59,8 +59,9 @@ var folderImports = map[string][]string{
 var sharedLayers = []string{
 	"assembly", "control", "gatewaytest", "gateway", "registration", "backup", "stores", "health", "fleet", "forward",
 	"lambdahttp", "cluster", "eks", "recording", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki",
-	"objects", "secrets", "hub", "limits", "route", "status", "awsclient", "cache", "config", "encoding", "filelock",
-	"heap", "utf8tail", "version", "leaktest", "pipetest", "alloctest", "storesuite", "metrictest", "waittest", "api",
+	"objects", "secrets", "hub", "limits", "quota", "route", "status", "awsclient", "cache", "config", "encoding",
+	"filelock", "heap", "utf8tail", "version", "leaktest", "pipetest", "alloctest", "storesuite", "metrictest",
+	"waittest", "api",
 }
 
 // fleetLayers are the packages below shared/fleet from top to bottom. Each may import only those after it.

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/quota"
 	"github.com/clusterpass/clusterpass/shared/status"
-	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
 
 // calls limits each caller's concurrent requests without streams. Each token that only a member can check counts as a

@@ -15,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/limits"
-	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
+	"github.com/clusterpass/clusterpass/shared/quota"
 )
 
 const (

@@ -12,8 +12,8 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/limits"
+	"github.com/clusterpass/clusterpass/shared/quota"
 	"github.com/clusterpass/clusterpass/shared/route"
-	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
 
 // Server sends requests to backends.

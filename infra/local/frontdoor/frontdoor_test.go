@@ -6,9 +6,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/quota"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/waittest"
-	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
 
 // One cluster that hangs must leave functions for the other clusters.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/clusterpass/clusterpass/infra/local/lambda"
 	"github.com/clusterpass/clusterpass/infra/local/lambda/event"
+	"github.com/clusterpass/clusterpass/shared/quota"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/waittest"
-	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
 
 func hangingFunction(release chan struct{}) http.Handler {

@@ -21,12 +21,12 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/quota"
 	"github.com/clusterpass/clusterpass/shared/recording/location"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/shared/stores/kubernetes"
 	"github.com/clusterpass/clusterpass/websocket-bridge/bridge"
-	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
 
 // Output is where the program writes.

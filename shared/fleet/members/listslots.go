@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/quota"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -19,15 +20,15 @@ const (
 
 // listSlots grants slots in the order of the requests, except to callers who have maxCallerLists.
 type listSlots struct {
-	mu       sync.Mutex
-	inUse    int
-	byCaller map[string]int
-	waiting  []*listWaiter
+	slots *quota.Quota
+
+	mu      sync.Mutex
+	waiting []*listWaiter
 }
 
 type listWaiter struct {
 	caller  string
-	granted chan struct{} // closed when the slot is granted
+	granted chan func() // receives the release of the slot
 }
 
 // AcquireListSlot blocks until a list of n members may begin. Call release at its end. It fails with 429 after the
@@ -50,14 +51,13 @@ func tooManyLists() error {
 
 // acquire fails with the cause of ctx.
 func (s *listSlots) acquire(ctx context.Context, caller string) (release func(), err error) {
-	w := &listWaiter{caller, make(chan struct{})}
+	w := &listWaiter{caller, make(chan func(), 1)}
 	s.mu.Lock()
 	s.waiting = append(s.waiting, w)
 	s.grant()
 	s.mu.Unlock()
-	release = sync.OnceFunc(func() { s.release(caller) })
 	select {
-	case <-w.granted:
+	case release = <-w.granted:
 		return release, nil
 	case <-ctx.Done():
 	}
@@ -65,7 +65,7 @@ func (s *listSlots) acquire(ctx context.Context, caller string) (release func(),
 	defer s.mu.Unlock()
 	i := slices.Index(s.waiting, w)
 	if i < 0 { // it was granted meanwhile
-		return release, nil
+		return <-w.granted, nil
 	}
 	s.waiting = slices.Delete(s.waiting, i, i+1)
 	return nil, context.Cause(ctx)
@@ -74,22 +74,19 @@ func (s *listSlots) acquire(ctx context.Context, caller string) (release func(),
 // grant removes from waiting all that get a slot. mu must be locked.
 func (s *listSlots) grant() {
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *listWaiter) bool {
-		if s.inUse == maxLists || s.byCaller[w.caller] == maxCallerLists {
+		release, reached := s.slots.Acquire(w.caller)
+		if reached != quota.None {
 			return false
 		}
-		s.inUse++
-		s.byCaller[w.caller]++
-		close(w.granted)
+		w.granted <- func() { s.release(release) }
 		return true
 	})
 }
 
-func (s *listSlots) release(caller string) {
+// release returns a slot, and grants those that became free.
+func (s *listSlots) release(slot func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.inUse--
-	if s.byCaller[caller]--; s.byCaller[caller] == 0 {
-		delete(s.byCaller, caller)
-	}
+	slot()
 	s.grant()
 }

@@ -71,8 +71,8 @@ func TestListSlots(t *testing.T) {
 		s := &p.lists
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.inUse != 0 || len(s.byCaller) != 0 || len(s.waiting) != 0 {
-			t.Errorf("slots remain: %d %v %v", s.inUse, s.byCaller, s.waiting)
+		if s.slots.InUse() != 0 || len(s.waiting) != 0 {
+			t.Errorf("slots remain: %d %v", s.slots.InUse(), s.waiting)
 		}
 	})
 }

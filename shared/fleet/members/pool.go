@@ -12,6 +12,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/quota"
 )
 
 // Config is the configuration of a Pool. All fields are required except Freshness.
@@ -42,7 +43,7 @@ func NewPool(cfg Config) *Pool {
 	p := &Pool{
 		cfg: cfg, inventory: newInventory(cfg.Objects, cfg.Freshness, cfg.Log), locations: newLocations(),
 		hung: cache.NewExpiring[Digest, *Failure](hungMax, cfg.Now), decoding: make(chan struct{}, maxDecoding),
-		lists: listSlots{byCaller: map[string]int{}},
+		lists: listSlots{slots: quota.New(maxLists, maxCallerLists)},
 	}
 	p.kinds = newKinds(cfg, p.readKinds)
 	return p
