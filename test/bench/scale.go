@@ -84,8 +84,7 @@ func recordOpenAPI(ctx context.Context, cfg *rest.Config, file string) error {
 type scaleFleet struct {
 	*farFleet
 	plain, qualified endpoint // /fleet and /fleet/@
-	proxy            endpoint
-	proxyProcess     *exec.Cmd
+	proxy            proxied
 }
 
 func startScaleFleet(ctx context.Context, set *cluster.Set, dir string, s standIns) (*scaleFleet, error) {
@@ -106,12 +105,12 @@ func startScaleFleet(ctx context.Context, set *cluster.Set, dir string, s standI
 		return nil, err
 	}
 	stop := f.stop
-	f.proxyProcess = process
 	f.stop = func() {
 		interrupt(process)
 		stop()
 	}
-	if f.proxy, err = newEndpoint("ReverseProxy", cfg); err != nil {
+	f.proxy.process = process
+	if f.proxy.endpoint, err = newEndpoint("ReverseProxy", cfg); err != nil {
 		f.stop()
 	}
 	return f, err
@@ -273,11 +272,15 @@ const scaleRounds = 3
 // scaleLists measures whole lists, and the same number of lists of one cluster through a bare proxy. The figures are
 // medians of the rounds, and the largest memory.
 func scaleLists(ctx context.Context, out *report, f *scaleFleet) error {
-	endpoints := []endpoint{f.proxy, f.plain, f.qualified}
+	endpoints := []proxied{f.proxy, {f.plain, f.gateway}, {f.qualified, f.gateway}}
 	results := make([][]scaleResult, len(endpoints))
 	for range scaleRounds {
 		for i, w := range endpoints {
-			r, err := f.listAll(ctx, w)
+			list := readAll
+			if i == 0 {
+				list = copyAll
+			}
+			r, err := w.listAll(ctx, list)
 			if err != nil {
 				return fmt.Errorf("%s: %w", w.name, err)
 			}
@@ -316,23 +319,24 @@ type scaleResult struct {
 	peak    int           // KiB of its anonymous memory
 }
 
-// listAll reads a million pods from the gateway, or by many lists from the proxy.
-func (f *scaleFleet) listAll(ctx context.Context, w endpoint) (r scaleResult, err error) {
-	process, list := f.gateway, func() (int64, error) { return read(ctx, w, podsPath, "") }
-	if w.name == f.proxy.name {
-		process, list = f.proxyProcess, func() (int64, error) { return copyAll(ctx, w) }
-	}
-	before, err := cpuTime(process.Process.Pid)
+// listAll measures list, which reads a million pods.
+func (p *proxied) listAll(ctx context.Context, list func(ctx context.Context, w endpoint) (int64, error)) (
+	r scaleResult, err error,
+) {
+	before, err := p.cpuTime()
 	if err != nil {
 		return r, err
 	}
-	stop, start := watchMemory(process), time.Now()
-	r.size, err = list()
+	stop, start := watchMemory(p.process), time.Now()
+	r.size, err = list(ctx, p.endpoint)
 	r.elapsed, r.peak = time.Since(start), stop()
-	after, cpuErr := cpuTime(process.Process.Pid)
+	after, cpuErr := p.cpuTime()
 	r.cpu = after - before
 	return r, errors.Join(err, cpuErr)
 }
+
+// readAll reads one list of all pods of the fleet.
+func readAll(ctx context.Context, w endpoint) (int64, error) { return read(ctx, w, podsPath, "") }
 
 // copyAll reads as many lists as there are members, two at once. It returns their size.
 func copyAll(ctx context.Context, w endpoint) (size int64, err error) {
