@@ -32,7 +32,8 @@ func TestBoundGrowth(t *testing.T) {
 // TestPercentFor fails if a large heap could double, or if a small one were collected more often than by default.
 func TestPercentFor(t *testing.T) {
 	for inUse, want := range map[uint64]int{
-		0: 100, 10 << 20: 100, 16 << 20: 90, 20 << 20: 75, 32 << 20: 45, 64 << 20: 15, 128 << 20: 15, 4 << 30: 15,
+		0: 100, 10 << 20: 100, 16 << 20: 90, 20 << 20: 75, 32 << 20: 45, 64 << 20: 15, 80 << 20: 15, 128 << 20: 15,
+		4 << 30: 15,
 	} {
 		if got := percentFor(inUse); got != want {
 			t.Errorf("%d MB: %d, want %d", inUse>>20, got, want)

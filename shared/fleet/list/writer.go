@@ -24,10 +24,11 @@ type writer struct {
 func (w *writer) write(parts []*part) error {
 	metadataFirst := w.limit == 0
 	for _, one := range parts {
-		metadataFirst = metadataFirst && one.request == nil && one.Metadata() != nil
-		if one.request != nil { // its list has another version
+		if one.request != nil { // its list will have another version
+			metadataFirst = false
 			continue
 		}
+		metadataFirst = metadataFirst && one.Metadata() != nil
 		if err := w.recordVersion(one); err != nil {
 			return err
 		}
