@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/login"
+	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
@@ -161,6 +163,43 @@ func TestDirectNeedsUsers(t *testing.T) {
 			Kubeconfig: secrets.NewValue(m.Kubeconfig(`{username: u, password: sesame-open}`))})
 		if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "--direct-user") {
 			t.Errorf("identity %q: error %v, want %q", identity, err, want)
+		}
+	}
+}
+
+// latestOnly is a credential plugin that has run. Each further run fails the test.
+type latestOnly struct{ t *testing.T }
+
+func (p latestOnly) Credential(context.Context) (kubeconfig.PluginCredential, error) {
+	p.t.Error("the registration runs the plugin")
+	return p.Latest()
+}
+
+func (latestOnly) Latest() (kubeconfig.PluginCredential, error) {
+	return kubeconfig.PluginCredential{Token: "sesame-open"}, nil
+}
+
+func (p latestOnly) Renew(context.Context, string) bool {
+	p.t.Error("the registration renews the credential")
+	return false
+}
+
+// TestCheckRunsNoPlugin: a slow plugin whose credentials expire at once must not use up the time of the check.
+func TestCheckRunsNoPlugin(t *testing.T) {
+	for _, code := range []int{0, http.StatusUnauthorized} {
+		api := member{user: "a", code: code}
+		m := clustertest.NewStreamingMember(t, func(w http.ResponseWriter, r *http.Request) {
+			if got := r.Header.Get("Authorization"); got != "Bearer sesame-open" && r.URL.Path != login.Path {
+				t.Errorf("%s has the credential %q", r.URL.Path, got)
+			}
+			api.ServeHTTP(w, r)
+		})
+		r, _, _ := setup(t)
+		r.Policy.AllowLoopback = true
+		_, err := r.Register(t.Context(), Request{Name: "m", Identity: v1alpha1.Direct, DirectUsers: []string{"alice"},
+			Kubeconfig: secrets.NewValue(m.Kubeconfig("{}")), Plugin: latestOnly{t}})
+		if (err == nil) != (code == 0) {
+			t.Errorf("code %d: %v", code, err)
 		}
 	}
 }

@@ -46,7 +46,7 @@ type Request struct {
 	// Identity is the identity mode. Empty means impersonate if the credential has the rights, and otherwise direct.
 	Identity v1alpha1.Identity
 	// Plugin, if not nil, is the credential plugin of a kubeconfig without a credential. It needs identity direct. It is
-	// never stored.
+	// never stored. The caller runs it first: the registration uses its latest credential.
 	Plugin      kubeconfig.Plugin
 	DirectUsers []string          // users that may call if the mode is direct; empty keeps those of the replaced cluster
 	Labels      map[string]string // nil keeps those of the replaced cluster
@@ -219,8 +219,9 @@ func alreadyRegistered(name string) error {
 	return fmt.Errorf("there is a cluster %q already; replace it with --replace", name)
 }
 
+// check runs no plugin, since checkTimeout is too short for several runs.
 func (r *Registrar) check(ctx context.Context, c *v1alpha1.Cluster, kc *kubeconfig.Config, req Request) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	ctx, cancel := context.WithTimeout(cluster.AsProbe(ctx), checkTimeout)
 	defer cancel()
 	m := cluster.NewMember(c, kc, r.Policy, r.Tokens)
 	defer m.Close()

@@ -198,7 +198,7 @@ func (c *contexts) registerOne(ctx context.Context, one *candidate) (*registrati
 	return c.registrar.Register(ctx, req)
 }
 
-// runPlugin runs the plugin before the registration, whose deadline is too short for a person.
+// runPlugin runs the plugin before the registration, which only uses its latest credential.
 func (c *contexts) runPlugin(ctx context.Context, p *plugin.Plugin) error {
 	switch _, err := p.Credential(ctx); {
 	case errors.Is(err, context.DeadlineExceeded):

@@ -136,6 +136,9 @@ func TestCredentialPlugins(t *testing.T) {
 	}
 	stop := start(config)
 	defer func() { stop() }()
+	if got := ofCertificate.runs(); got > 2 { // client-go runs it for the certificate and for the token
+		t.Errorf("the start runs a plugin with an expired credential %d times, want at most twice", got)
+	}
 	as := func(context string) e2e.Kubectl {
 		return e2e.Kubectl{Kubeconfig: filepath.Join(dir, "pass"), Context: context}
 	}
