@@ -92,25 +92,20 @@ func onAWS(ctx context.Context, out *report, set *cluster.Set, dir string) error
 
 	_, _ = fmt.Fprintln(out)
 	const path = "/api/v1/namespaces/default"
-	endpoints := []endpoint{direct, byCertificate}
-	before, starts := callsTo(front), gw.starts
-	if err := measure(ctx, out, endpoints,
-		[]load{{name: "first GET, nothing cached", path: path, rounds: coldRounds, parallel: 1, cold: true}}); err != nil {
+	first := load{name: "first GET, nothing cached", path: path, rounds: coldRounds, parallel: 1, cold: true}
+	cold, err := gw.count(ctx, out, front, direct, byCertificate, first)
+	if err != nil {
 		return err
 	}
-	cold := callsTo(front).each(before, gw.starts-starts)
-	before, starts = callsTo(front), gw.starts
-	if err := measure(ctx, out, []endpoint{direct, byPass},
-		[]load{{name: "first GET, nothing cached", path: path, rounds: coldRounds, parallel: 1, cold: true}}); err != nil {
+	coldByPass, err := gw.count(ctx, out, front, direct, byPass, first)
+	if err != nil {
 		return err
 	}
-	coldByPass := callsTo(front).each(before, gw.starts-starts)
-	before, calls := callsTo(front), gw.calls.Load()
-	if err := measure(ctx, out, endpoints,
-		[]load{{name: "GET, all warm", path: path, rounds: warmRounds, parallel: 1}}); err != nil {
+	warm, err := gw.count(ctx, out, front, direct, byCertificate,
+		load{name: "GET, all warm", path: path, rounds: warmRounds, parallel: 1})
+	if err != nil {
 		return err
 	}
-	warm := callsTo(front).each(before, int(gw.calls.Load()-calls))
 	coldRead, warmRead, err := gw.reads()
 	if err != nil {
 		return err
@@ -243,6 +238,21 @@ func (r *restartable) restart() error {
 	r.now.Store(gw)
 	r.starts++
 	return nil
+}
+
+// count measures a load through the gateway and beside it, and returns what each call through it asks of AWS.
+func (r *restartable) count(
+	ctx context.Context, out io.Writer, front *mototest.Front, direct, through endpoint, l load,
+) (each awsCalls, err error) {
+	before, starts, calls := callsTo(front), r.starts, r.calls.Load()
+	if err := measure(ctx, out, []endpoint{direct, through}, []load{l}); err != nil {
+		return awsCalls{}, err
+	}
+	n := int(r.calls.Load() - calls)
+	if l.cold {
+		n = r.starts - starts
+	}
+	return callsTo(front).each(before, n), nil
 }
 
 // serve starts the gateway. It returns its endpoints, with a certificate of ca and with a pass as credential.
