@@ -244,7 +244,7 @@ profile: bench-program ## Record infra/release/gateway.pgo, a profile of the gat
 
 bench: build-bench moto ## Measure the gateway compared with direct requests, and cold starts (ARGS=--help)
 	@$(STEP) "measure the gateway and direct requests" $(NEEDS_GO) dist/local/bench \
-	  $(if $(findstring --cluster,$(ARGS)),,--write docs/benchmarks.md) $(ARGS)
+	  $(or $(ARGS),--write docs/benchmarks.md)
 	@$(STEP) "measure access decisions, and compressed lists" $(NEEDS_GO) \
 	  go test -run '^$$' -bench 'Allowed|ListOverNetworks' ./shared/access ./shared/fleet
 

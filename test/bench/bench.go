@@ -81,7 +81,10 @@ func run(ctx context.Context, out *report, names []string, hammerRate int, watch
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	var set *cluster.Set
+	var (
+		set    *cluster.Set
+		failed error
+	)
 	for _, p := range parts {
 		if len(names) > 0 && !slices.Contains(names, p.name) {
 			continue
@@ -95,11 +98,14 @@ func run(ctx context.Context, out *report, names []string, hammerRate int, watch
 				return err
 			}
 		}
-		if err := p.measure(ctx, out, set, dir); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+		if partErr := p.measure(ctx, out, set, dir); partErr != nil { // the others are measured, too
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", p.name, partErr))
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return nil
+	return failed
 }
 
 // startClusters starts three real clusters. The caller stops them.

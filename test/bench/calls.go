@@ -174,13 +174,16 @@ func compareCalls(ctx context.Context, out *report, endpoints []*proxied, loads 
 		results := make([][]callResult, len(endpoints))
 		for round := range callRounds + 1 {
 			for i := range endpoints {
-				p := endpoints[(i+round)%len(endpoints)] // no endpoint always follows the same other one
+				at := (i + round) % len(endpoints)
+				if round%2 == 1 { // no endpoint always follows the same other one
+					at = len(endpoints) - 1 - at
+				}
+				p := endpoints[at]
 				r, err := timeCalls(ctx, p, l)
 				if err != nil {
 					return fmt.Errorf("%s, %s: %w", l.name, p.name, err)
 				}
 				if round > 0 { // the first one warms up
-					at := (i + round) % len(endpoints)
 					results[at] = append(results[at], r)
 				}
 			}

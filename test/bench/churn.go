@@ -83,8 +83,10 @@ func watchAllMembers(ctx context.Context, out *report, f *scaleFleet, members in
 	return tw.Flush()
 }
 
-// growth returns the sum of the last half of values relative to that of the first. It ignores a value in the middle.
+// growth returns the sum of the last half of values relative to that of the first. It ignores the first value, while
+// watches open, and one in the middle.
 func growth(values []int) float64 {
+	values = values[min(1, len(values)):]
 	half, first, last := len(values)/2, 0, 0
 	for i := range half {
 		first, last = first+values[i], last+values[len(values)-1-i]

@@ -94,9 +94,7 @@ func main() {
 	default:
 		err = run(ctx, out, flags.Args(), *hammerRate, watch)
 	}
-	if err == nil {
-		err = out.printGoals(os.Stdout)
-	}
+	err = errors.Join(err, out.printGoals(os.Stdout))
 	if err == nil && *page != "" {
 		err = out.writePage(*page, tables.String(), arguments(flags))
 	}

@@ -46,6 +46,9 @@ func parsePeer(s string) (peer, error) {
 	u, err := url.Parse(address)
 	isFile := err == nil && u.Scheme == "" && u.Host == ""
 	isURL := err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil && u.RawQuery == ""
+	if name == ofGateway {
+		return peer{}, fmt.Errorf("--peer %q: the name is that of the measured gateway; choose another", s)
+	}
 	if !ok || name == "" || address == "" || !isFile && !isURL {
 		return peer{}, fmt.Errorf("--peer %q: want NAME=https://HOST/PATH, NAME=http://HOST/PATH or NAME=KUBECONFIG", s)
 	}

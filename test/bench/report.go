@@ -80,7 +80,7 @@ func (r *report) writePage(file, tables string, arguments []string) error {
 		"two of them\nonly within a run.\n\n")
 	command := "make bench"
 	if len(arguments) > 0 {
-		command = "make build-bench && go run ./test/bench " + strings.Join(arguments, " ")
+		command = "make build-bench moto && go run ./test/bench " + strings.Join(arguments, " ")
 	}
 	page.WriteString("| | |\n|---|---|\n")
 	for _, row := range [][2]string{

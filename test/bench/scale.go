@@ -332,7 +332,11 @@ func (p *proxied) listAll(ctx context.Context, list func(ctx context.Context, w 
 	r.elapsed, r.peak = time.Since(start), stop()
 	after, cpuErr := p.cpuTime()
 	r.cpu = after - before
-	return r, errors.Join(err, cpuErr)
+	err = errors.Join(err, cpuErr)
+	if r.peak == 0 && err == nil {
+		err = errors.New("the memory of the process could not be read")
+	}
+	return r, err
 }
 
 // readAll reads one list of all pods of the fleet.

@@ -133,7 +133,7 @@ func startPod(ctx context.Context, client *kubernetes.Clientset, namespace strin
 }
 
 // watchDelay measures the time from the begin of a write until its event, on all endpoints at once.
-func watchDelay(ctx context.Context, endpoints []*streamEndpoint) error {
+func watchDelay(ctx context.Context, endpoints []*streamEndpoint) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	maps := endpoints[0].client.CoreV1().ConfigMaps("default")
@@ -141,6 +141,11 @@ func watchDelay(ctx context.Context, endpoints []*streamEndpoint) error {
 		metav1.CreateOptions{}); err != nil {
 		return err
 	}
+	defer func() { // another part measures events of the same cluster
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		err = errors.Join(err, maps.Delete(ctx, "watched", metav1.DeleteOptions{}))
+	}()
 	type arrival struct {
 		at  time.Time
 		err error
