@@ -93,6 +93,21 @@ func TestListLimitIsChecked(t *testing.T) {
 	}
 }
 
+// TestListLimitFitsTokens fails if a page could have more objects than the continue token after it may skip.
+func TestListLimitFitsTokens(t *testing.T) {
+	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("10", "x/one")))
+	for limit, want := range map[int]int{100: 100, cursor.MaxSkip: cursor.MaxSkip, 2 * cursor.MaxSkip: cursor.MaxSkip} {
+		if l, _ := h.list(fmt.Sprintf("/fleet/api/v1/pods?limit=%d", limit), nil); l.names() != "one@a" {
+			t.Errorf("limit=%d: %q", limit, l.names())
+		}
+		for _, r := range members[0].TakeRequests() {
+			if !strings.Contains(r.URI, fmt.Sprintf("limit=%d&", want)) {
+				t.Errorf("limit=%d: the cluster gets %s, want limit=%d", limit, r.URI, want)
+			}
+		}
+	}
+}
+
 // TestFleetPartialFailure fails if one failed member breaks a list, gives no warning, or passes in a strict list.
 func TestFleetPartialFailure(t *testing.T) {
 	t.Parallel() // the test waits more than it computes

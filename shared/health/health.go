@@ -100,8 +100,8 @@ func (p *Prober) Probe(ctx context.Context, name string) (ready bool, err error)
 	began := time.Now()
 	version, found := p.probeVersion(ctx, name)
 	latency := time.Since(began)
-	if ctx.Err() != nil { // no result
-		return false, ctx.Err() // nothing was learnt
+	if ctx.Err() != nil { // nothing was learnt
+		return false, ctx.Err()
 	}
 	for {
 		o, err := p.Objects.Get(ctx, v1alpha1.Prefix+name)
@@ -145,11 +145,9 @@ func (p *Prober) probeVersion(ctx context.Context, name string) (version string,
 	began := time.Now()
 	m, err := p.Members.Get(ctx, name)
 	if err == nil {
-		var v struct {
-			GitVersion string `json:"gitVersion"`
-		}
-		err = p.Members.Call(ctx, m, http.MethodGet, "/version", nil, &v)
-		version = v.GitVersion
+		version, err = cluster.ServerVersion(func(out any) error {
+			return p.Members.Call(ctx, m, http.MethodGet, "/version", nil, out)
+		})
 		var answered *cluster.CallError
 		// The member is reachable if only callers have a credential, or if only their requests run the plugin that renews it.
 		lacksCredential := m.Cluster.Mode() == v1alpha1.Passthrough || m.Credential.Plugin != nil

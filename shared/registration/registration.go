@@ -225,7 +225,9 @@ func (r *Registrar) check(ctx context.Context, c *v1alpha1.Cluster, kc *kubeconf
 	defer cancel()
 	m := cluster.NewMember(c, kc, r.Policy, r.Tokens)
 	defer m.Close()
-	c.Status.KubernetesVersion, err = version(ctx, m)
+	c.Status.KubernetesVersion, err = cluster.ServerVersion(func(out any) error {
+		return m.Call(ctx, http.MethodGet, "/version", nil, out)
+	})
 	var refused *cluster.CallError
 	if (err == nil || errors.As(err, &refused)) && isGateway(ctx, m) {
 		return GatewayError(c.Spec.APIEndpoint)
@@ -254,16 +256,6 @@ func (r *Registrar) check(ctx context.Context, c *v1alpha1.Cluster, kc *kubeconf
 		return err
 	}
 	return nil
-}
-
-func version(ctx context.Context, m *cluster.Member) (string, error) {
-	var v struct {
-		GitVersion string `json:"gitVersion"`
-	}
-	if err := m.Call(ctx, http.MethodGet, "/version", nil, &v); err != nil {
-		return "", err
-	}
-	return v.GitVersion, nil
 }
 
 const statusWrites = 5

@@ -76,7 +76,7 @@ func serveUntilIdle(function http.Handler, w http.ResponseWriter, r *http.Reques
 func (s *Shares) acquire(ctx context.Context, caller string) (release func(), err error) {
 	own, begins := s.enter(caller)
 	if own == nil {
-		return nil, s.throttled()
+		return nil, s.newThrottledError()
 	}
 	if !begins {
 		defer s.endWait()
@@ -85,7 +85,7 @@ func (s *Shares) acquire(ctx context.Context, caller string) (release func(), er
 		select {
 		case own.slots <- struct{}{}:
 		case <-timeout.C:
-			err = s.throttled()
+			err = s.newThrottledError()
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -139,7 +139,7 @@ func (s *Shares) leave(caller string, own *share) {
 
 const retryAfter = time.Second
 
-func (s *Shares) throttled() error {
+func (s *Shares) newThrottledError() error {
 	const text = "the request was refused: you have %d requests in one function, the limit for one caller; " +
 		"try again in %s"
 	err := status.New(status.TooManyRequests, "", text, s.max, retryAfter)

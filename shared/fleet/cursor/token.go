@@ -42,8 +42,8 @@ func (t Token) String() string {
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-// maxSkip limits the objects that a token makes the fleet skip.
-const maxSkip = 1 << 20
+// MaxSkip limits the objects that a token makes the fleet skip.
+const MaxSkip = 1 << 20
 
 // ParseToken is the inverse of String. It returns ErrInvalid for any other text.
 func ParseToken(s string) (Token, error) {
@@ -55,7 +55,7 @@ func ParseToken(s string) (Token, error) {
 	var w wire
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&w); err != nil || w.Format != tokenFormat || w.Skip < 0 || w.Skip > maxSkip ||
+	if err := dec.Decode(&w); err != nil || w.Format != tokenFormat || w.Skip < 0 || w.Skip > MaxSkip ||
 		w.Left < 0 || w.PageMembers < 0 {
 		return Token{}, errInvalid
 	}

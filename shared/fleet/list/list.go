@@ -102,7 +102,7 @@ func Serve(
 
 // check reports whether failures make the request fail, and returns the error. It may have written a member's Status.
 func (p *page) check(w http.ResponseWriter, parts []*part, failures []*members.Failure) (isFinal bool, err error) {
-	switch expired := p.expired(failures); {
+	switch expired := p.expiredFailures(failures); {
 	case p.single && len(failures) == 1 && failures[0].IsExpired() && canPass(failures[0]):
 		// The Status may have a continue token for the rest of the list, or retryAfterSeconds.
 		return true, respond.Failure(w, failures[0], respond.NewAnswer(p.client, p.req, failures[0].Cluster))

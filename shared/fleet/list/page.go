@@ -6,8 +6,8 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
+	"github.com/clusterpass/clusterpass/shared/encoding"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
@@ -40,7 +40,7 @@ type page struct {
 	version cursor.Version
 }
 
-// maxLimit is the maximum value of the parameter limit.
+// maxLimit is the maximum value of the parameter limit. A page has at most cursor.MaxSkip objects.
 const maxLimit = math.MaxInt32
 
 func newPage(client *members.Client, req *request.Request, targets []members.Target) (*page, error) {
@@ -52,7 +52,7 @@ func newPage(client *members.Client, req *request.Request, targets []members.Tar
 		if err != nil || n < 0 || n > maxLimit {
 			return nil, status.New(status.BadRequest, "", "the parameter limit is %q; want a number from 0 to %d", s, maxLimit)
 		}
-		p.limit = n
+		p.limit = min(n, cursor.MaxSkip)
 	}
 	if s := req.Param("continue"); s != "" {
 		return p, p.resume(s)
@@ -127,9 +127,9 @@ func (p *page) selectNext() error {
 	return nil
 }
 
-// expired returns the failures of members that lack the requested version. It returns none if the request has neither a
-// continue token of the fleet nor a resourceVersion other than "0".
-func (p *page) expired(failures []*members.Failure) []*members.Failure {
+// expiredFailures returns the failures of members that lack the requested version. It returns none if the request has
+// neither a continue token of the fleet nor a resourceVersion other than "0".
+func (p *page) expiredFailures(failures []*members.Failure) []*members.Failure {
 	if v := p.req.Param("resourceVersion"); p.token == nil && (v == "" || v == "0") {
 		return nil
 	}
@@ -170,13 +170,14 @@ func (p *page) call(t members.Target, accept string) (members.Call, error) {
 	if p.limit > 0 {
 		query.Set("limit", strconv.Itoa(limit))
 	}
-	encoding := []string{"identity"}
-	if strings.Contains(p.req.Header.Get("Accept-Encoding"), "gzip") {
-		encoding = []string{"gzip"}
+	encodings := []string{"identity"}
+	if encoding.AcceptsGzip(p.req.Header) {
+		encodings = []string{"gzip"}
 	}
 	return members.Call{
 		Method: http.MethodGet, Path: p.path(t, query), Query: query,
-		Header: http.Header{"Accept": {accept}, "Accept-Encoding": encoding}, Merged: len(p.targets) > members.Many,
+		Header: http.Header{"Accept": {accept}, "Accept-Encoding": encodings},
+		Merged: len(p.targets) > members.Many,
 	}, nil
 }
 

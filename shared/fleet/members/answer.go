@@ -13,7 +13,7 @@ type Answer struct {
 	Target
 	Response *http.Response
 	Body     io.Reader // decompressed
-	Stop     func()    // ends the call; callers always call it
+	Stop     func()    // ends the call; callers always call it, unless it is nil
 	Err      error     // a *Failure, or the cause if the caller has gone
 }
 
@@ -44,7 +44,9 @@ func Split(answers []*Answer) (good []*Answer, bad []*Failure, err error) {
 // CloseAll ends the calls of answers and closes their bodies.
 func CloseAll(answers []*Answer) {
 	for _, a := range answers {
-		a.Stop()
+		if a.Stop != nil {
+			a.Stop()
+		}
 		if a.Response != nil {
 			_ = a.Response.Body.Close()
 		}
@@ -60,7 +62,7 @@ func ReadLimited(r io.Reader, limit int64) ([]byte, error) {
 	return data, err
 }
 
-func decompressed(resp *http.Response) (io.Reader, error) {
+func decompress(resp *http.Response) (io.Reader, error) {
 	switch encoding := resp.Header.Get("Content-Encoding"); encoding {
 	case "", "identity":
 		return resp.Body, nil

@@ -133,7 +133,7 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 	if a.Err != nil {
 		return a
 	}
-	if a.Body, a.Err = decompressed(a.Response); a.Err != nil {
+	if a.Body, a.Err = decompress(a.Response); a.Err != nil {
 		return a
 	}
 	if !a.Succeeded() {

@@ -20,7 +20,7 @@ import (
 // All callers share the cached kinds, since the gateway reads them with its own credential. Kinds hardly change, so
 // that old ones serve while a member is down.
 const (
-	kindsMax   = 8192 // of 500 members, 16 API versions that registries name
+	kindsMax   = 8192 // of 500 members, 16 API versions; requests can name others, which evict the least used ones
 	kindsTTL   = 30 * time.Second
 	kindsStale = time.Hour
 	kindsRetry = 10 * time.Second // twice the interval in which watches review their clusters
@@ -30,7 +30,7 @@ const (
 // Bounds of the kinds of one API version. No API comes near them.
 const (
 	kindsValues  = 100_000  // of JSON, in a document of at most 1 MiB
-	kindsSize    = 64 << 10 // bytes of one cache entry
+	kindsSize    = 32 << 10 // bytes of one cache entry
 	kindOverhead = 64       // bytes of each kind beside its names
 )
 

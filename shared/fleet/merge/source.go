@@ -113,7 +113,7 @@ func (s *Source) Next() (Object, error) {
 			return Object{}, err
 		}
 		if s.inItems {
-			return Object{}, s.broken(errors.New("it has a duplicate field items"))
+			return Object{}, s.wrapError(errors.New("it has a duplicate field items"))
 		}
 		return Object{}, io.EOF
 	}
@@ -122,7 +122,7 @@ func (s *Source) Next() (Object, error) {
 	}
 	v := s.in.ExpectValue('{')
 	if s.in.Err() != nil {
-		return Object{}, s.broken(s.in.Err())
+		return Object{}, s.wrapError(s.in.Err())
 	}
 	s.Read++
 	return Object{v, s.in.Scanner.Found}, nil
@@ -155,19 +155,19 @@ func (s *Source) fields(hasBefore bool) error {
 			switch {
 			case s.in.Err() != nil:
 			case key == "rows" && s.Columns == nil:
-				return s.broken(errors.New("a table's rows came before its columns"))
+				return s.wrapError(errors.New("a table's rows came before its columns"))
 			case first == '[':
 				s.in.Expect('[')
 				s.inItems, s.hasItems = true, true
 				return nil
 			case first != 'n': // null is an empty list
-				return s.broken(errors.New("its items are not an array"))
+				return s.wrapError(errors.New("its items are not an array"))
 			}
 			s.hasItems = true
 		}
 		v, err := s.in.Value(), s.in.Err()
 		if err != nil {
-			return s.broken(err)
+			return s.wrapError(err)
 		}
 		switch key {
 		case "kind":
@@ -186,7 +186,7 @@ func (s *Source) fields(hasBefore bool) error {
 			s.Columns, err = Columns(v)
 		}
 		if err != nil {
-			return s.broken(err)
+			return s.wrapError(err)
 		}
 	}
 }
@@ -196,18 +196,18 @@ func (s *Source) fields(hasBefore bool) error {
 // lists.
 func (s *Source) end() error {
 	if s.in.Peek(); s.in.Err() == nil {
-		return s.broken(errors.New("something follows it"))
+		return s.wrapError(errors.New("something follows it"))
 	} else if s.in.Err() != io.EOF { //nolint:errorlint // scan.Reader returns io.EOF itself
-		return s.broken(s.in.Err())
+		return s.wrapError(s.in.Err())
 	}
 	if s.metadata == nil || !s.hasItems && !s.IsTable() && !strings.HasSuffix(s.Kind, "List") {
-		return s.broken(errors.New("it is not a list"))
+		return s.wrapError(errors.New("it is not a list"))
 	}
 	return nil
 }
 
-// broken returns the error for a list that cannot be read. It never wraps io.EOF, which means a complete list.
-func (s *Source) broken(err error) error {
+// wrapError returns the error for a list that cannot be read. It never wraps io.EOF, which means a complete list.
+func (s *Source) wrapError(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
 		err = io.ErrUnexpectedEOF

@@ -85,7 +85,7 @@ func mayBeQualified(text []byte) bool {
 			return false
 		}
 		rest := bytes.TrimLeft(text[at+1:], "abcdefghijklmnopqrstuvwxyz0123456789-")
-		if len(rest) > 0 && rest[0] == '"' {
+		if len(rest) > 0 && (rest[0] == '"' || rest[0] == '\\') { // the rest of the name may be escaped
 			return true
 		}
 		text = rest

@@ -74,7 +74,7 @@ func (r *Reader) Value() []byte {
 		if err == nil {
 			v := r.text[r.at : r.at+end]
 			r.at += end
-			return r.repaired(v)
+			return r.repairValue(v)
 		}
 		if errors.Is(err, ErrSyntax) {
 			r.err = err
@@ -86,8 +86,8 @@ func (r *Reader) Value() []byte {
 	return nil
 }
 
-// repaired returns a value in UTF-8. It adjusts Scanner.Found to the repaired text.
-func (r *Reader) repaired(v []byte) []byte {
+// repairValue returns a value in UTF-8. It adjusts Scanner.Found to the repaired text.
+func (r *Reader) repairValue(v []byte) []byte {
 	out := Repair(v)
 	if len(out) != len(v) {
 		r.Scanner.Reset()
