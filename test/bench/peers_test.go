@@ -67,6 +67,7 @@ func TestPeerEndpoint(t *testing.T) {
 	for _, bad := range []string{
 		"", "name", "name=", "=https://a.example.com", "name=127.0.0.1:8443/c", "name=gateway:8443/c",
 		"name=https://user:password@a.example.com", "name=ftp://a.example.com",
+		ofGateway + "=https://a.example.com",
 	} {
 		if _, err := parsePeer(bad); err == nil {
 			t.Errorf("--peer %q is accepted", bad)

@@ -329,14 +329,11 @@ func (p *proxied) listAll(ctx context.Context, list func(ctx context.Context, w 
 	}
 	stop, start := watchMemory(p.process), time.Now()
 	r.size, err = list(ctx, p.endpoint)
-	r.elapsed, r.peak = time.Since(start), stop()
+	r.elapsed = time.Since(start)
+	peak, memoryErr := stop()
 	after, cpuErr := p.cpuTime()
-	r.cpu = after - before
-	err = errors.Join(err, cpuErr)
-	if r.peak == 0 && err == nil {
-		err = errors.New("the memory of the process could not be read")
-	}
-	return r, err
+	r.peak, r.cpu = peak, after-before
+	return r, errors.Join(err, memoryErr, cpuErr)
 }
 
 // readAll reads one list of all pods of the fleet.
@@ -367,21 +364,27 @@ func copyAll(ctx context.Context, w endpoint) (size int64, err error) {
 }
 
 // watchMemory samples the anonymous memory of a process. The returned function returns the maximum in KiB.
-func watchMemory(process *exec.Cmd) func() int {
+func watchMemory(process *exec.Cmd) func() (int, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	most := make(chan int)
-	go func() {
-		peak := 0
+	var g errgroup.Group
+	peak := 0
+	g.Go(func() error {
 		for ctx.Err() == nil {
-			if now, err := memoryOf(process.Process.Pid, "RssAnon:"); err == nil {
-				peak = max(peak, now)
+			now, err := memoryOf(process.Process.Pid, "RssAnon:")
+			if err != nil {
+				return err
 			}
+			peak = max(peak, now)
 			select {
 			case <-ctx.Done():
 			case <-time.After(20 * time.Millisecond):
 			}
 		}
-		most <- peak
-	}()
-	return func() int { cancel(); return <-most }
+		return nil
+	})
+	return func() (int, error) {
+		cancel()
+		err := g.Wait()
+		return peak, err
+	}
 }
