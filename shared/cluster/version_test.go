@@ -3,7 +3,6 @@ package cluster
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 )
@@ -15,7 +14,11 @@ func TestServerVersion(t *testing.T) {
 		strings.Repeat("1", maxVersion+1): false, "\x1b]0;title\a": false, "v1\n": false, "vé": false,
 	} {
 		got, err := ServerVersion(func(out any) error {
-			return json.Unmarshal(fmt.Appendf(nil, `{"major":"1","gitVersion":%s}`, mustJSON(t, version)), out)
+			text, err := json.Marshal(map[string]string{"major": "1", "gitVersion": version})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return json.Unmarshal(text, out)
 		})
 		if (err == nil) != isValid || isValid && got != version {
 			t.Errorf("%q: %q, %v", version, got, err)
@@ -25,13 +28,4 @@ func TestServerVersion(t *testing.T) {
 	if _, err := ServerVersion(func(any) error { return failed }); !errors.Is(err, failed) {
 		t.Errorf("error %v, want %v", err, failed)
 	}
-}
-
-func mustJSON(t *testing.T, v any) []byte {
-	t.Helper()
-	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
 }

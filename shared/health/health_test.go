@@ -1,7 +1,6 @@
 package health
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +16,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster"
-	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/cluster/plugintest"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/leaktest"
 	"github.com/clusterpass/clusterpass/shared/secrets"
@@ -83,33 +82,12 @@ func TestProbeAfterRotation(t *testing.T) {
 	expectProbe("refused for good", false, "credential_refused")
 }
 
-// countingPlugin fails the test if a probe runs it.
-type countingPlugin struct {
-	kubeconfig.Plugin
-	t   *testing.T
-	err error
-}
-
-func (p *countingPlugin) Credential(context.Context) (kubeconfig.PluginCredential, error) {
-	p.t.Error("a probe runs the plugin")
-	return kubeconfig.PluginCredential{}, nil
-}
-
-func (p *countingPlugin) Latest() (kubeconfig.PluginCredential, error) {
-	return kubeconfig.PluginCredential{Token: "expired"}, p.err
-}
-
-func (p *countingPlugin) Renew(context.Context, string) bool {
-	p.t.Error("a probe runs the plugin again")
-	return false
-}
-
 // TestProbeRunsNoPlugin: a plugin may open a browser, and one that fails would be started every 30 s.
 func TestProbeRunsNoPlugin(t *testing.T) {
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	i := clustertest.NewInstallation(t)
 	i.AddCluster("m", m.Kubeconfig("{}"), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Direct })
-	plugin := &countingPlugin{t: t}
+	plugin := &plugintest.Latest{TB: t, Token: "expired"}
 	members := cluster.NewMembers(cluster.Config{
 		Objects: i.Objects, Secrets: i.Secrets, Policy: cluster.DialPolicy{AllowLoopback: true},
 		Log:     slog.New(slog.DiscardHandler),
@@ -126,7 +104,7 @@ func TestProbeRunsNoPlugin(t *testing.T) {
 		{"a failure of the plugin is one", errors.New("it exited with code 1"), false},
 		{"until a request of a user succeeds", nil, true},
 	} {
-		plugin.err = tt.err
+		plugin.Err = tt.err
 		waittest.Until(t, tt.name, func() bool { // a probe has a short deadline
 			ready, err := p.Probe(t.Context(), "m")
 			if err != nil {

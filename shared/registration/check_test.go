@@ -1,7 +1,6 @@
 package registration
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -20,7 +19,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/login"
-	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/cluster/plugintest"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
@@ -167,23 +166,6 @@ func TestDirectNeedsUsers(t *testing.T) {
 	}
 }
 
-// latestOnly is a credential plugin that has run. Each further run fails the test.
-type latestOnly struct{ t *testing.T }
-
-func (p latestOnly) Credential(context.Context) (kubeconfig.PluginCredential, error) {
-	p.t.Error("the registration runs the plugin")
-	return p.Latest()
-}
-
-func (latestOnly) Latest() (kubeconfig.PluginCredential, error) {
-	return kubeconfig.PluginCredential{Token: "sesame-open"}, nil
-}
-
-func (p latestOnly) Renew(context.Context, string) bool {
-	p.t.Error("the registration renews the credential")
-	return false
-}
-
 // TestCheckRunsNoPlugin: a slow plugin whose credentials expire at once must not use up the time of the check.
 func TestCheckRunsNoPlugin(t *testing.T) {
 	for _, code := range []int{0, http.StatusUnauthorized} {
@@ -197,7 +179,7 @@ func TestCheckRunsNoPlugin(t *testing.T) {
 		r, _, _ := setup(t)
 		r.Policy.AllowLoopback = true
 		_, err := r.Register(t.Context(), Request{Name: "m", Identity: v1alpha1.Direct, DirectUsers: []string{"alice"},
-			Kubeconfig: secrets.NewValue(m.Kubeconfig("{}")), Plugin: latestOnly{t}})
+			Kubeconfig: secrets.NewValue(m.Kubeconfig("{}")), Plugin: &plugintest.Latest{TB: t, Token: "sesame-open"}})
 		if (err == nil) != (code == 0) {
 			t.Errorf("code %d: %v", code, err)
 		}

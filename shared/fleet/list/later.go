@@ -82,7 +82,7 @@ func (one *part) begin() error {
 // closeLater ends the response to begin.
 func (one *part) closeLater() {
 	if one.later != nil {
-		members.CloseAll([]*members.Answer{one.later})
+		one.later.Close()
 		one.later = nil
 	}
 }

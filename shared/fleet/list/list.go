@@ -85,7 +85,7 @@ func Serve(
 		}
 		one := p.newPart(a, sources[i])
 		if isLater(p, i) {
-			members.CloseAll([]*members.Answer{a})
+			a.Close()
 			one.request = newRequest(ctx, client, a.Target, calls[i])
 		}
 		parts = append(parts, one)

@@ -13,7 +13,7 @@ type Answer struct {
 	Target
 	Response *http.Response
 	Body     io.Reader // decompressed
-	Stop     func()    // ends the call; callers always call it, unless it is nil
+	Stop     func()    // ends the call; nil if none was made. Callers always call it or Close.
 	Err      error     // a *Failure, or the cause if the caller has gone
 }
 
@@ -41,15 +41,20 @@ func Split(answers []*Answer) (good []*Answer, bad []*Failure, err error) {
 	return good, bad, err
 }
 
-// CloseAll ends the calls of answers and closes their bodies.
+// Close ends the call and closes the body.
+func (a *Answer) Close() {
+	if a.Stop != nil {
+		a.Stop()
+	}
+	if a.Response != nil {
+		_ = a.Response.Body.Close()
+	}
+}
+
+// CloseAll closes answers.
 func CloseAll(answers []*Answer) {
 	for _, a := range answers {
-		if a.Stop != nil {
-			a.Stop()
-		}
-		if a.Response != nil {
-			_ = a.Response.Body.Close()
-		}
+		a.Close()
 	}
 }
 

@@ -95,7 +95,7 @@ func (c *Client) RouteTo(cluster, path string) route.Route {
 // Answer.Err is nil, the caller must call CloseAll. ctx must be derived from c.Context().
 func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answer) error) (a *Answer) {
 	if t.Unavailable != nil {
-		return &Answer{Target: t, Stop: func() {}, Err: t.Unavailable}
+		return &Answer{Target: t, Err: t.Unavailable}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	deadline := c.cfg.Deadline
@@ -110,10 +110,7 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 			a.Err = late
 		}
 		if a.Err != nil {
-			a.Stop()
-			if a.Response != nil {
-				_ = a.Response.Body.Close()
-			}
+			a.Close()
 			a.Err = c.Fail(ctx, t.Name, a.Err)
 		}
 	}()
@@ -206,7 +203,7 @@ func (c *Client) ListMetadata(ctx context.Context, t Target, call Call) (m merge
 		}
 		return err
 	})
-	CloseAll([]*Answer{a})
+	a.Close()
 	return m, n, a
 }
 

@@ -78,7 +78,7 @@ func (h *Handler) send(w http.ResponseWriter, t members.Target, body *naming.Bod
 	case a.Err != nil && !isFailure: // the client has gone
 		return a.Err
 	case a.Succeeded():
-		members.CloseAll([]*members.Answer{a})
+		a.Close()
 		h.respondWritten(w, a, response, a.Err)
 		return nil
 	case e.IsNotFound() && placement != "":

@@ -127,7 +127,7 @@ func (h *Handler) ask(q question, maxAnswer int64, read func(i int, answer []byt
 }
 
 func (h *Handler) notAsked(ctx context.Context, e *members.Failure) *members.Answer {
-	return &members.Answer{Stop: func() {}, Err: h.Client.Fail(ctx, e.Cluster, e)}
+	return &members.Answer{Err: h.Client.Fail(ctx, e.Cluster, e)}
 }
 
 // reader reads the answers of one question, one at a time.

@@ -111,7 +111,7 @@ func (f *follower) followOnce(ctx context.Context) error {
 	if a.Err != nil {
 		return a.Err
 	}
-	defer members.CloseAll([]*members.Answer{a})
+	defer a.Close()
 	f.reportStart(nil)
 	return f.read(ctx, a.Body, a.Stop)
 }

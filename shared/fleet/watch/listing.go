@@ -23,7 +23,7 @@ type listing struct {
 
 type identity struct{ key, uid, version string }
 
-func (l *listing) close() { members.CloseAll([]*members.Answer{l.answer}) }
+func (l *listing) close() { l.answer.Close() }
 
 // advance reads the next object. Keys must grow, as in lists from etcd.
 func (l *listing) advance() error {
