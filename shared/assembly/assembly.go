@@ -115,6 +115,9 @@ func (p *Parts) NewIssuer(signer passes.Signer) *passes.Issuer {
 	}
 }
 
+// maxReadConns bounds the memory of connections for reads. Each has about 50 KiB.
+const maxReadConns = 256
+
 // NewMembers returns the connections to member clusters. It reaches private clusters through t. A nil t means that the
 // program works beside a bridge. Then it uses the bridge's tunnel port, and leaves trials of silent members to the
 // bridge. Call Close when done.
@@ -125,6 +128,8 @@ func (p *Parts) NewMembers(t cluster.Tunnel) *cluster.Members {
 	}
 	if t == nil {
 		cfg.Policy.Tunnel, cfg.NoTrials = p.NewTunnel(), true
+	} else {
+		cfg.MaxReadConns = maxReadConns
 	}
 	return cluster.NewMembers(cfg)
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cache"
@@ -67,6 +68,9 @@ type Config struct {
 	// NoTrials is for a process that serves one request at a time, which cannot wait for a trial. If the last probe of a
 	// member timed out, by its condition Ready, only probes are sent to it. Otherwise some requests are trials.
 	NoTrials bool
+	// MaxReadConns is the maximum number of HTTP/1.1 connections for Member.Single, of all members. 0 means that it uses
+	// HTTP/2 only, as is best for a process that serves one request at a time.
+	MaxReadConns int64
 	// MaxMembers bounds the cache. 0 means 4096. With more members, each request to the whole fleet would read their
 	// credentials and open their connections again.
 	MaxMembers int
@@ -80,6 +84,7 @@ type Members struct {
 	secrets *cache.Cache[*secrets.Secret]
 	live    *lru.Cache[string, *Member]
 	names   *names
+	reads   *semaphore.Weighted // a slot for each of MaxReadConns; nil for none
 
 	mu       sync.Mutex
 	lastUsed time.Time
@@ -100,8 +105,12 @@ func NewMembers(cfg Config) *Members {
 	if err != nil {
 		panic(err) // a negative MaxMembers
 	}
+	var reads *semaphore.Weighted
+	if cfg.MaxReadConns > 0 {
+		reads = semaphore.NewWeighted(cfg.MaxReadConns)
+	}
 	return &Members{
-		cfg: cfg, live: live, names: newNames(cfg),
+		cfg: cfg, live: live, names: newNames(cfg), reads: reads,
 		objects: cache.New(cache.Config{
 			Name: "objects", Max: cfg.MaxMembers, TTL: cfg.Freshness.Object, Negative: min(missingTTL, cfg.Freshness.Object),
 			Stale: staleObject, Patience: cfg.Freshness.Patience, Retry: storeRetry, Timeout: storeTimeout,
@@ -257,7 +266,7 @@ func (m *Members) build(c record, sec *secrets.Secret) (*Member, error) {
 	if old, ok := m.live.Get(c.Name); ok {
 		old.Close()
 	}
-	member := NewMember(c.Cluster, kc, m.cfg.Policy, m.cfg.Tokens)
+	member := newMember(c.Cluster, kc, m.cfg.Policy, m.cfg.Tokens, m.reads)
 	member.record, member.secretVersion, member.noTrials = c, sec.Version, m.cfg.NoTrials
 	if isSilent(c.Cluster) {
 		member.suspect(c.Cluster)

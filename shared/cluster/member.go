@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/eks"
@@ -42,9 +44,10 @@ type Member struct {
 	// Credential authenticates the gateway, except for client certificates, which are in the transports.
 	Credential kubeconfig.Credential
 	// REST, Streams and Merged use HTTP/2 if the member does, and Upgrade HTTP/1.1. Streams, for endless responses,
-	// buffers less. Merged, for one of many responses that are read together, buffers least. None decompresses, follows
-	// redirects or reads the environment. They share a circuit breaker.
-	REST, Streams, Merged, Upgrade http.RoundTripper
+	// buffers less. Merged, for one of many responses that are read together, buffers least. Single is REST, except that
+	// it sends some reads over idle connections of HTTP/1.1; a canceled read closes such a connection. None decompresses,
+	// follows redirects or reads the environment. They share a circuit breaker.
+	REST, Single, Streams, Merged, Upgrade http.RoundTripper
 
 	tokens        Tokens
 	record        record // of Cluster; zero outside of a cache
@@ -52,14 +55,56 @@ type Member struct {
 	breaker       *limits.Breaker
 	noTrials      bool // Config.NoTrials
 	dialer        *dialer
-	pools         [4]pool
+	pools         []pool
 }
 
 // NewMember returns a Member outside of any cache. The caller closes it. If tokens is nil, it uses its own eks.Source.
 func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, tokens Tokens) *Member {
+	return newMember(c, kc, policy, tokens, nil)
+}
+
+// newMember returns a Member whose reads open at most as many HTTP/1.1 connections as slots are free. nil means none.
+func newMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, tokens Tokens,
+	slots *semaphore.Weighted) *Member {
 	if tokens == nil {
 		tokens = eks.NewSource(eks.Config{})
 	}
+	d, rest := newTransport(c, kc, policy)
+	streams := rest.Clone()
+	streams.HTTP2.MaxReceiveBufferPerStream, streams.HTTP2.MaxReadFrameSize = streamBuffer, 0
+	merged := rest.Clone()
+	merged.HTTP2.MaxReceiveBufferPerStream, merged.HTTP2.MaxReadFrameSize = mergedBuffer, 0
+	upgrade := withHTTP1(rest)
+	connectors := [3]*connector{newConnector(rest), newConnector(streams), newConnector(merged)} // upgrades share none
+	pools := []pool{rest, streams, merged, upgrade}
+	if plugin := kc.Credential.Plugin; plugin != nil {
+		for i, t := range []*http.Transport{rest, streams, merged, upgrade} {
+			pools[i] = newPluginPool(plugin, t)
+		}
+	}
+	for i, c := range connectors {
+		c.next = pools[i]
+	}
+	m := &Member{
+		Cluster: c, Server: kc.Server, Credential: kc.Credential, tokens: tokens, breaker: &limits.Breaker{}, dialer: d,
+	}
+	if isSilent(c) {
+		m.breaker.Suspect()
+	}
+	guard := m.newGuard(policy)
+	m.REST, m.Streams, m.Merged = guard(connectors[0]), guard(connectors[1]), guard(connectors[2])
+	m.Single, m.Upgrade = m.REST, guard(pools[3])
+	if slots != nil && kc.Server.Scheme == "https" && c.Spec.SyncMode != v1alpha1.Pull {
+		reads := newReadPool(connectors[0], upgrade.Clone(), kc, slots)
+		pools = append(pools, reads)
+		m.Single = guard(reads)
+	}
+	m.pools = pools
+	return m
+}
+
+// newTransport returns the transport of ordinary requests, and what dials for it.
+func newTransport(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy) (*dialer, *http.Transport) {
 	d := newDialer(policy)
 	t := &http.Transport{
 		DialContext:            d.dial,
@@ -90,47 +135,34 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	case kc.ProxyURL != nil:
 		t.Proxy = http.ProxyURL(kc.ProxyURL)
 	}
-	streams := t.Clone()
-	streams.HTTP2.MaxReceiveBufferPerStream, streams.HTTP2.MaxReadFrameSize = streamBuffer, 0
-	merged := t.Clone()
-	merged.HTTP2.MaxReceiveBufferPerStream, merged.HTTP2.MaxReadFrameSize = mergedBuffer, 0
-	up := t.Clone()
-	up.ForceAttemptHTTP2 = false
-	// these buffers live as long as the connection, and serve only its first response
-	up.ReadBufferSize, up.WriteBufferSize = 4<<10, 4<<10
-	up.TLSClientConfig.NextProtos = []string{"http/1.1"}
-	up.Protocols = new(http.Protocols)
-	up.Protocols.SetHTTP1(true)
-	breaker := &limits.Breaker{}
-	if isSilent(c) {
-		breaker.Suspect()
-	}
-	connectors := [3]*connector{newConnector(t), newConnector(streams), newConnector(merged)} // an upgrade shares none
-	pools := [4]pool{t, streams, merged, up}
-	if plugin := kc.Credential.Plugin; plugin != nil {
-		for i, t := range []*http.Transport{t, streams, merged, up} {
-			pools[i] = newPluginPool(plugin, t)
-		}
-	}
-	for i, c := range connectors {
-		c.next = pools[i]
-	}
+	return d, t
+}
+
+// withHTTP1 returns a copy of t for HTTP/1.1. Its buffers live as long as a connection.
+func withHTTP1(t *http.Transport) *http.Transport {
+	t = t.Clone()
+	t.ForceAttemptHTTP2 = false
+	t.ReadBufferSize, t.WriteBufferSize = 4<<10, 4<<10
+	t.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
+	return t
+}
+
+// newGuard returns a function that guards a transport with the member's circuit breaker.
+func (m *Member) newGuard(policy DialPolicy) func(next http.RoundTripper) http.RoundTripper {
 	failure := &atomic.Pointer[status.Error]{}
 	var stores *storeGuard
 	if policy.Stores != nil {
 		stores = &storeGuard{
-			guard: policy.Stores, cluster: c.Name, server: kc.Server, isPassthrough: c.Mode() == v1alpha1.Passthrough,
+			guard: policy.Stores, cluster: m.Cluster.Name, server: m.Server,
+			isPassthrough: m.Cluster.Mode() == v1alpha1.Passthrough,
 		}
 	}
-	guard := func(next http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper {
 		return &guardedTransport{
-			cluster: c.Name, host: kc.Server.Host, breaker: breaker, failure: failure, stores: stores, next: next,
+			cluster: m.Cluster.Name, host: m.Server.Host, breaker: m.breaker, failure: failure, stores: stores, next: next,
 		}
-	}
-	return &Member{
-		Cluster: c, Server: kc.Server, Credential: kc.Credential, REST: guard(connectors[0]),
-		Streams: guard(connectors[1]), Merged: guard(connectors[2]), Upgrade: guard(pools[3]),
-		tokens: tokens, breaker: breaker, dialer: d, pools: pools,
 	}
 }
 

@@ -9,9 +9,11 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster"
@@ -70,7 +72,8 @@ func direct(s *v1alpha1.ClusterSpec) { s.Identity, s.DirectUsers = v1alpha1.Dire
 
 func withPlugins(i *clustertest.Installation, plugins cluster.Plugins) *cluster.Members {
 	return cluster.NewMembers(cluster.Config{
-		Objects: i.Objects, Secrets: i.Secrets, Policy: cluster.DialPolicy{AllowLoopback: true}, Plugins: plugins,
+		MaxReadConns: 100,
+		Objects:      i.Objects, Secrets: i.Secrets, Policy: cluster.DialPolicy{AllowLoopback: true}, Plugins: plugins,
 		Log: slog.New(slog.DiscardHandler),
 	})
 }
@@ -223,5 +226,32 @@ func TestPluginCertificates(t *testing.T) {
 				t.Errorf("the member sees %q, %v; want %s", got, err, user)
 			}
 		}
+		readByBoth(t, members, user)
 	}
+}
+
+// readByBoth reads until a connection of HTTP/1.1 is used.
+func readByBoth(t *testing.T, members *cluster.Members, user string) {
+	t.Helper()
+	m, err := members.Get(t.Context(), "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < time.Minute; {
+		r := &http.Request{Method: http.MethodGet, Header: http.Header{}, Host: m.Server.Host,
+			URL: &url.URL{Scheme: m.Server.Scheme, Host: m.Server.Host, Opaque: "/version"}}
+		resp, err := m.Single.RoundTrip(r.WithContext(t.Context()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || !strings.Contains(string(body), user+" by ") {
+			t.Errorf("the member sees %s, %v; want %s", body, err, user)
+		}
+		if resp.ProtoMajor == 1 {
+			return
+		}
+	}
+	t.Error("no read uses HTTP/1.1")
 }

@@ -40,7 +40,9 @@ type Call struct {
 	Renewer  Renewer
 	Fallback Fallback
 	Observer ResponseObserver
-	// IsMerged means that the caller reads the response together with many others.
+	// IsFleet means that the caller reads responses of several members together, and may cancel some of them.
+	IsFleet bool
+	// IsMerged means that these are many members.
 	IsMerged bool
 }
 
@@ -265,16 +267,10 @@ func send(r *http.Request, c *Call, protocol string) (*http.Response, error) {
 	if err := setIdentity(r.Context(), header, c); err != nil {
 		return nil, err
 	}
-	transport := c.Member.REST
 	if protocol != "" {
-		transport = c.Member.Upgrade
 		header["Connection"], header["Upgrade"] = []string{"Upgrade"}, []string{protocol}
-	} else if c.IsStream {
-		transport = c.Member.Streams
-	} else if c.IsMerged {
-		transport = c.Member.Merged
 	}
-	resp, err := transport.RoundTrip(outgoing(r, header, c))
+	resp, err := transport(c, protocol).RoundTrip(outgoing(r, header, c))
 	if err != nil {
 		return nil, upstreamError(r.Context(), c.Member, err)
 	}
@@ -285,6 +281,20 @@ func send(r *http.Request, c *Call, protocol string) (*http.Response, error) {
 		return nil, status.New(status.Aborted, name, "cluster %q switched protocols, which was not requested", name)
 	}
 	return resp, nil
+}
+
+func transport(c *Call, protocol string) http.RoundTripper {
+	switch {
+	case protocol != "":
+		return c.Member.Upgrade
+	case c.IsStream:
+		return c.Member.Streams
+	case c.IsMerged:
+		return c.Member.Merged
+	case c.IsFleet:
+		return c.Member.REST
+	}
+	return c.Member.Single
 }
 
 func outgoing(r *http.Request, header http.Header, c *Call) *http.Request {

@@ -108,10 +108,14 @@ func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway
 	if err != nil {
 		tb.Fatal(err)
 	}
-	members := cluster.NewMembers(cluster.Config{
+	connect := cluster.Config{
 		Objects: i.Objects, Secrets: i.Secrets, Freshness: opts.Freshness, Now: opts.Now, Log: opts.Log,
 		Policy: cluster.DialPolicy{AllowLoopback: true}, NoTrials: opts.Function != nil,
-	})
+	}
+	if opts.Function == nil {
+		connect.MaxReadConns = 64
+	}
+	members := cluster.NewMembers(connect)
 	tb.Cleanup(members.Close)
 	authorizer := access.NewAuthorizer(access.Config{Store: i.Objects, Log: opts.Log})
 	cfg := gateway.Config{

@@ -125,7 +125,7 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 	}
 	a.Response, a.Err = forward.Open(req, &forward.Call{ //nolint:bodyclose // the reader or the code above closes it
 		Request: route.NewRequest(req.Method, c.RouteTo(t.Name, call.Path), call.Query.Encode(), req.Header),
-		User:    c.caller.User, Member: m, Renewer: c.cfg.Members, IsMerged: call.Merged,
+		User:    c.caller.User, Member: m, Renewer: c.cfg.Members, IsFleet: true, IsMerged: call.Merged,
 	})
 	if a.Err != nil {
 		return a

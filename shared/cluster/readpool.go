@@ -1,0 +1,256 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
+)
+
+// Bounds of the connections for reads.
+const (
+	// maxReads is the number of reads in flight to one member up to which they use HTTP/1.1. With more of them, frames of
+	// several reads share system calls, and HTTP/2 is faster.
+	maxReads = 8
+	// readsPerOpening is the number of reads without an idle connection after which the pool opens one. A few requests, as
+	// of one kubectl command, open none. A caller who cancels each read causes few handshakes.
+	readsPerOpening = 8
+	// readIdleTimeout is shorter than the timeout of any load balancer that silently drops idle connections.
+	readIdleTimeout = 30 * time.Second
+	// readMaxAge bounds the use of one connection, so that new replicas of an API server get their share of reads.
+	readMaxAge = 5 * time.Minute
+	// sharedInterval is the interval at which a read uses HTTP/2 nevertheless, so that this connection, which writes
+	// need, does not reach idleTimeout.
+	sharedInterval = idleTimeout / 2
+)
+
+// readPool sends reads over idle HTTP/1.1 connections to one member, which need less CPU time than HTTP/2. A read never
+// waits for such a connection: it uses HTTP/2 if none is idle, and the pool opens one in the background. It is safe for
+// concurrent use.
+type readPool struct {
+	next      *connector             // for all other requests
+	transport func() *http.Transport // opens connections; those of an earlier result are not used
+	address   string                 // of the server, with its port if it has one
+	slots     *semaphore.Weighted    // one for each connection to any member
+
+	inFlight atomic.Int64 // reads by either protocol, until their responses are closed
+
+	mu         sync.Mutex
+	idle       []*readConn        // the last used one is the last
+	open       int                // connections, also those in use and the one that is opened
+	stop       context.CancelFunc // ends the opening; nil if there is none
+	missed     int                // reads without an idle connection since the last opening
+	generation int                // incremented by CloseIdleConnections
+	lastShared time.Time          // of a read by HTTP/2
+	expiry     *time.Timer        // closes connections that were idle for readIdleTimeout
+}
+
+// readConn is one HTTP/1.1 connection. Its times are of the wall clock, which goes on while the machine sleeps.
+type readConn struct {
+	*http.ClientConn
+	from       *http.Transport
+	generation int
+	opened     time.Time
+	used       time.Time // its last response was complete
+}
+
+// newReadPool returns a pool that opens connections by t. It changes t.
+func newReadPool(next *connector, t *http.Transport, kc *kubeconfig.Config, slots *semaphore.Weighted) *readPool {
+	t.ReadBufferSize = 16 << 10
+	p := &readPool{next: next, transport: func() *http.Transport { return t }, slots: slots}
+	if plugin := kc.Credential.Plugin; plugin != nil {
+		p.transport = newPluginPool(plugin, t).transport
+	}
+	p.address = net.JoinHostPort(kc.Server.Hostname(), kc.Server.Port())
+	p.expiry = time.AfterFunc(readIdleTimeout, p.closeExpired)
+	p.expiry.Stop()
+	return p
+}
+
+// RoundTrip implements http.RoundTripper. A read whose connection ended without a response is repeated over HTTP/2.
+func (p *readPool) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !isSimpleRead(r) {
+		return p.next.RoundTrip(r)
+	}
+	if p.inFlight.Add(1) <= maxReads {
+		if conn := p.acquire(); conn != nil {
+			resp, err := conn.RoundTrip(r)
+			if err == nil {
+				return p.track(resp, conn), nil
+			}
+			p.discard(conn)
+			if r.Context().Err() != nil || hasExceededDeadline(err) {
+				p.inFlight.Add(-1)
+				return nil, err
+			}
+		}
+	}
+	resp, err := p.next.RoundTrip(r)
+	if err != nil {
+		p.inFlight.Add(-1)
+		return nil, err
+	}
+	return p.track(resp, nil), nil
+}
+
+// isSimpleRead reports whether r is a read that HTTP/1.1 conveys as exactly as HTTP/2. A request line cannot contain a
+// space, which net/http does not escape in a query.
+func isSimpleRead(r *http.Request) bool {
+	isUnsafe := func(c rune) bool { return c <= ' ' || c >= 0x7f }
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Body == nil && r.URL.Opaque != "" &&
+		!strings.ContainsFunc(r.URL.Opaque, isUnsafe) && !strings.ContainsFunc(r.URL.RawQuery, isUnsafe)
+}
+
+func hasExceededDeadline(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// acquire returns an idle connection, or nil for a read that must use HTTP/2. The caller gives it to track or discard.
+func (p *readPool) acquire() *readConn {
+	from, now := p.transport(), time.Now().Round(0)
+	p.mu.Lock()
+	var unusable []*readConn
+	defer func() {
+		p.mu.Unlock()
+		p.discard(unusable...)
+	}()
+	if p.next.open.Load() > 0 && !p.next.isHTTP1.Load() && now.Sub(p.lastShared) < sharedInterval {
+		for len(p.idle) > 0 {
+			last := len(p.idle) - 1
+			conn := p.idle[last]
+			p.idle = p.idle[:last]
+			if conn.from == from && conn.Err() == nil && now.Sub(conn.used) < readIdleTimeout {
+				return conn
+			}
+			unusable = append(unusable, conn)
+		}
+		if p.missed++; p.missed >= readsPerOpening && p.stop == nil && p.open < maxReads && p.slots.TryAcquire(1) {
+			var ctx context.Context
+			ctx, p.stop = context.WithTimeout(context.Background(), tlsTimeout)
+			p.missed, p.open = 0, p.open+1
+			go p.openIdle(ctx, from, p.generation)
+		}
+	}
+	p.lastShared = now
+	return nil
+}
+
+// openIdle opens a connection. Without one, the next reads use HTTP/2, so the error is not reported.
+func (p *readPool) openIdle(ctx context.Context, from *http.Transport, generation int) {
+	client, err := from.NewClientConn(ctx, "https", p.address)
+	p.mu.Lock()
+	p.stop()
+	p.stop = nil
+	p.mu.Unlock()
+	conn := &readConn{ClientConn: client, from: from, generation: generation, opened: time.Now().Round(0)}
+	if err != nil {
+		p.discard(conn)
+		return
+	}
+	p.release(conn)
+}
+
+// track counts the read as in flight until its response is closed.
+func (p *readPool) track(resp *http.Response, conn *readConn) *http.Response {
+	body := &readBody{ReadCloser: resp.Body, pool: p, conn: conn}
+	if resp.Body == http.NoBody {
+		_ = body.Close()
+		return resp
+	}
+	resp.Body = body
+	return resp
+}
+
+// release makes a connection idle. It closes one whose last response was not read to its end.
+func (p *readPool) release(conn *readConn) {
+	conn.used = time.Now().Round(0)
+	p.mu.Lock()
+	keep := conn.Available() > 0 && conn.generation == p.generation && conn.used.Sub(conn.opened) < readMaxAge
+	if keep {
+		if p.idle = append(p.idle, conn); len(p.idle) == 1 {
+			p.expiry.Reset(readIdleTimeout)
+		}
+	}
+	p.mu.Unlock()
+	if !keep {
+		p.discard(conn)
+	}
+}
+
+// discard closes connections that are not idle.
+func (p *readPool) discard(conns ...*readConn) {
+	if len(conns) == 0 {
+		return
+	}
+	for _, conn := range conns {
+		if conn.ClientConn != nil {
+			_ = conn.Close()
+		}
+	}
+	p.mu.Lock()
+	p.open -= len(conns)
+	p.mu.Unlock()
+	p.slots.Release(int64(len(conns)))
+}
+
+// closeExpired closes the connections that were idle for too long.
+func (p *readPool) closeExpired() {
+	now := time.Now().Round(0)
+	p.mu.Lock()
+	expired := 0
+	for expired < len(p.idle) && now.Sub(p.idle[expired].used) >= readIdleTimeout {
+		expired++
+	}
+	closing := slices.Clone(p.idle[:expired])
+	if p.idle = slices.Delete(p.idle, 0, expired); len(p.idle) > 0 {
+		p.expiry.Reset(readIdleTimeout - now.Sub(p.idle[0].used))
+	}
+	p.mu.Unlock()
+	p.discard(closing...)
+}
+
+// CloseIdleConnections closes the idle connections. Others are closed when their responses are.
+func (p *readPool) CloseIdleConnections() {
+	p.mu.Lock()
+	p.generation++
+	closing := p.idle
+	p.idle = nil
+	if p.stop != nil {
+		p.stop()
+	}
+	p.expiry.Stop()
+	p.mu.Unlock()
+	p.discard(closing...)
+}
+
+// readBody is the body of a response to a read.
+type readBody struct {
+	io.ReadCloser
+	pool   *readPool
+	conn   *readConn // nil over HTTP/2
+	closed atomic.Bool
+}
+
+// Close implements io.Closer. It is safe for concurrent use.
+func (b *readBody) Close() error {
+	err := b.ReadCloser.Close()
+	if b.closed.Swap(true) {
+		return err
+	}
+	b.pool.inFlight.Add(-1)
+	if b.conn != nil {
+		b.pool.release(b.conn)
+	}
+	return err
+}
