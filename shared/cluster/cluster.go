@@ -68,8 +68,8 @@ type Config struct {
 	// NoTrials is for a process that serves one request at a time, which cannot wait for a trial. If the last probe of a
 	// member timed out, by its condition Ready, only probes are sent to it. Otherwise some requests are trials.
 	NoTrials bool
-	// MaxReadConns is the maximum number of HTTP/1.1 connections for Member.Single, of all members. 0 means that it uses
-	// HTTP/2 only, as is best for a process that serves one request at a time.
+	// MaxReadConns is the maximum number of HTTP/1.1 connections for Member.Single, of all members. 0 means that Single is
+	// REST, as is best for a process that serves one request at a time.
 	MaxReadConns int64
 	// MaxMembers bounds the cache. 0 means 4096. With more members, each request to the whole fleet would read their
 	// credentials and open their connections again.

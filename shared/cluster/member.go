@@ -44,9 +44,9 @@ type Member struct {
 	// Credential authenticates the gateway, except for client certificates, which are in the transports.
 	Credential kubeconfig.Credential
 	// REST, Streams and Merged use HTTP/2 if the member does, and Upgrade HTTP/1.1. Streams, for endless responses,
-	// buffers less. Merged, for one of many responses that are read together, buffers least. Single is REST, except that
-	// it sends some reads over idle connections of HTTP/1.1; a canceled read closes such a connection. None decompresses,
-	// follows redirects or reads the environment. They share a circuit breaker.
+	// buffers less. Merged, for one of many responses that are read together, buffers least. Single, for a response that
+	// is read alone, is REST or also sends reads over idle HTTP/1.1 connections. A canceled read closes such a connection.
+	// None decompresses, follows redirects or reads the environment. They share a circuit breaker.
 	REST, Single, Streams, Merged, Upgrade http.RoundTripper
 
 	tokens        Tokens
@@ -95,15 +95,16 @@ func newMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	m.REST, m.Streams, m.Merged = guard(connectors[0]), guard(connectors[1]), guard(connectors[2])
 	m.Single, m.Upgrade = m.REST, guard(pools[3])
 	if slots != nil && kc.Server.Scheme == "https" && c.Spec.SyncMode != v1alpha1.Pull {
-		reads := newReadPool(connectors[0], upgrade.Clone(), kc, slots)
-		pools = append(pools, reads)
-		m.Single = guard(reads)
+		reads := upgrade.Clone()
+		reads.ReadBufferSize = 16 << 10
+		single := newReadPool(connectors[0], reads, kc, slots)
+		pools, m.Single = append(pools, single), guard(single)
 	}
 	m.pools = pools
 	return m
 }
 
-// newTransport returns the transport of ordinary requests, and what dials for it.
+// newTransport returns the transport of ordinary requests and its dialer.
 func newTransport(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy) (*dialer, *http.Transport) {
 	d := newDialer(policy)
 	t := &http.Transport{
@@ -118,7 +119,7 @@ func newTransport(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy)
 		ReadBufferSize:         64 << 10,
 		WriteBufferSize:        32 << 10,
 		ForceAttemptHTTP2:      true,
-		// A connection that is silent during requests is closed within 45 s. The buffer allows 20 MB/s at 50 ms latency.
+		// A silent HTTP/2 connection with requests is closed within 45 s. The buffer allows 20 MB/s at 50 ms latency.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second,
 			MaxReceiveBufferPerStream: 1 << 20, MaxReadFrameSize: largeFrame},
 	}
@@ -138,7 +139,8 @@ func newTransport(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy)
 	return d, t
 }
 
-// withHTTP1 returns a copy of t for HTTP/1.1. Its buffers live as long as a connection.
+// withHTTP1 returns a copy of t for HTTP/1.1. Its buffers are small, because they live as long as a connection. An
+// upgraded connection uses them only for its first response.
 func withHTTP1(t *http.Transport) *http.Transport {
 	t = t.Clone()
 	t.ForceAttemptHTTP2 = false
@@ -199,7 +201,8 @@ func (m *Member) suspect(c *v1alpha1.Cluster) {
 	m.breaker.Suspect()
 }
 
-// Close closes idle connections. Requests in flight continue, and their connections close after idleTimeout.
+// Close closes idle connections. Requests in flight continue, and their connections close after idleTimeout, or with
+// the response if they are those of a readPool.
 func (m *Member) Close() {
 	for _, p := range m.pools {
 		p.CloseIdleConnections()

@@ -40,7 +40,8 @@ const (
 type readPool struct {
 	next      *connector             // for all other requests
 	transport func() *http.Transport // opens connections; those of an earlier result are not used
-	address   string                 // of the server, with its port if it has one
+	address   string                 // server's host and port, which may be empty
+	patience  time.Duration          // maximum duration of an opening
 	slots     *semaphore.Weighted    // one for each connection to any member
 
 	inFlight atomic.Int64 // reads by either protocol, until their responses are closed
@@ -50,8 +51,9 @@ type readPool struct {
 	open       int                // connections, also those in use and the one that is opened
 	stop       context.CancelFunc // ends the opening; nil if there is none
 	missed     int                // reads without an idle connection since the last opening
+	notBefore  time.Time          // earliest time of the next opening, after a failed one
 	generation int                // incremented by CloseIdleConnections
-	lastShared time.Time          // of a read by HTTP/2
+	lastShared time.Time          // time of the last read over HTTP/2
 	expiry     *time.Timer        // closes connections that were idle for readIdleTimeout
 }
 
@@ -64,10 +66,9 @@ type readConn struct {
 	used       time.Time // its last response was complete
 }
 
-// newReadPool returns a pool that opens connections by t. It changes t.
+// newReadPool returns a pool that opens connections by t.
 func newReadPool(next *connector, t *http.Transport, kc *kubeconfig.Config, slots *semaphore.Weighted) *readPool {
-	t.ReadBufferSize = 16 << 10
-	p := &readPool{next: next, transport: func() *http.Transport { return t }, slots: slots}
+	p := &readPool{next: next, transport: func() *http.Transport { return t }, patience: tlsTimeout, slots: slots}
 	if plugin := kc.Credential.Plugin; plugin != nil {
 		p.transport = newPluginPool(plugin, t).transport
 	}
@@ -77,7 +78,8 @@ func newReadPool(next *connector, t *http.Transport, kc *kubeconfig.Config, slot
 	return p
 }
 
-// RoundTrip implements http.RoundTripper. A read whose connection ended without a response is repeated over HTTP/2.
+// RoundTrip implements http.RoundTripper. A read that fails before its response is repeated over HTTP/2, unless it was
+// canceled or timed out.
 func (p *readPool) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !isSimpleRead(r) {
 		return p.next.RoundTrip(r)
@@ -85,11 +87,16 @@ func (p *readPool) RoundTrip(r *http.Request) (*http.Response, error) {
 	if p.inFlight.Add(1) <= maxReads {
 		if conn := p.acquire(); conn != nil {
 			resp, err := conn.RoundTrip(r)
-			if err == nil {
+			switch {
+			case err == nil && !isEndedByClose(resp):
 				return p.track(resp, conn), nil
+			case err == nil:
+				_ = resp.Body.Close()
+			case hasExceededDeadline(err):
+				p.closeIdle() // which may have the same dead path
 			}
 			p.discard(conn)
-			if r.Context().Err() != nil || hasExceededDeadline(err) {
+			if err != nil && (r.Context().Err() != nil || hasExceededDeadline(err)) {
 				p.inFlight.Add(-1)
 				return nil, err
 			}
@@ -103,12 +110,18 @@ func (p *readPool) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.track(resp, nil), nil
 }
 
-// isSimpleRead reports whether r is a read that HTTP/1.1 conveys as exactly as HTTP/2. A request line cannot contain a
+// isSimpleRead reports whether r is a GET that HTTP/1.1 conveys as exactly as HTTP/2. A request line cannot contain a
 // space, which net/http does not escape in a query.
 func isSimpleRead(r *http.Request) bool {
 	isUnsafe := func(c rune) bool { return c <= ' ' || c >= 0x7f }
-	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Body == nil && r.URL.Opaque != "" &&
+	return r.Method == http.MethodGet && r.Body == nil && r.URL.Opaque != "" &&
 		!strings.ContainsFunc(r.URL.Opaque, isUnsafe) && !strings.ContainsFunc(r.URL.RawQuery, isUnsafe)
+}
+
+// isEndedByClose reports whether the end of a response is the end of its connection. Over HTTP/1.1, such a response
+// looks complete if it breaks off.
+func isEndedByClose(resp *http.Response) bool {
+	return resp.ContentLength < 0 && len(resp.TransferEncoding) == 0
 }
 
 func hasExceededDeadline(err error) bool {
@@ -125,6 +138,9 @@ func (p *readPool) acquire() *readConn {
 		p.mu.Unlock()
 		p.discard(unusable...)
 	}()
+	if now.Sub(p.lastShared) >= readIdleTimeout {
+		p.missed = 0 // a connection would be closed before so rare reads need it
+	}
 	if p.next.open.Load() > 0 && !p.next.isHTTP1.Load() && now.Sub(p.lastShared) < sharedInterval {
 		for len(p.idle) > 0 {
 			last := len(p.idle) - 1
@@ -135,9 +151,11 @@ func (p *readPool) acquire() *readConn {
 			}
 			unusable = append(unusable, conn)
 		}
-		if p.missed++; p.missed >= readsPerOpening && p.stop == nil && p.open < maxReads && p.slots.TryAcquire(1) {
+		p.missed++
+		if p.missed >= readsPerOpening && p.stop == nil && p.open < maxReads && now.After(p.notBefore) &&
+			p.slots.TryAcquire(1) {
 			var ctx context.Context
-			ctx, p.stop = context.WithTimeout(context.Background(), tlsTimeout)
+			ctx, p.stop = context.WithTimeout(context.Background(), p.patience)
 			p.missed, p.open = 0, p.open+1
 			go p.openIdle(ctx, from, p.generation)
 		}
@@ -146,19 +164,23 @@ func (p *readPool) acquire() *readConn {
 	return nil
 }
 
-// openIdle opens a connection. Without one, the next reads use HTTP/2, so the error is not reported.
+// openIdle opens a connection. It does not report an error, because reads without a connection use HTTP/2.
 func (p *readPool) openIdle(ctx context.Context, from *http.Transport, generation int) {
 	client, err := from.NewClientConn(ctx, "https", p.address)
+	now := time.Now().Round(0)
+	conn := &readConn{ClientConn: client, from: from, generation: generation, opened: now}
+	if err == nil {
+		p.release(conn)
+	} else {
+		p.discard(conn)
+	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.notBefore = now.Add(readIdleTimeout)
+	}
 	p.stop()
 	p.stop = nil
-	p.mu.Unlock()
-	conn := &readConn{ClientConn: client, from: from, generation: generation, opened: time.Now().Round(0)}
-	if err != nil {
-		p.discard(conn)
-		return
-	}
-	p.release(conn)
 }
 
 // track counts the read as in flight until its response is closed.
@@ -175,9 +197,9 @@ func (p *readPool) track(resp *http.Response, conn *readConn) *http.Response {
 // release makes a connection idle. It closes one whose last response was not read to its end.
 func (p *readPool) release(conn *readConn) {
 	conn.used = time.Now().Round(0)
+	keep := conn.Available() > 0 && conn.used.Sub(conn.opened) < readMaxAge
 	p.mu.Lock()
-	keep := conn.Available() > 0 && conn.generation == p.generation && conn.used.Sub(conn.opened) < readMaxAge
-	if keep {
+	if keep = keep && conn.generation == p.generation; keep {
 		if p.idle = append(p.idle, conn); len(p.idle) == 1 {
 			p.expiry.Reset(readIdleTimeout)
 		}
@@ -224,11 +246,17 @@ func (p *readPool) closeExpired() {
 func (p *readPool) CloseIdleConnections() {
 	p.mu.Lock()
 	p.generation++
-	closing := p.idle
-	p.idle = nil
 	if p.stop != nil {
 		p.stop()
 	}
+	p.mu.Unlock()
+	p.closeIdle()
+}
+
+func (p *readPool) closeIdle() {
+	p.mu.Lock()
+	closing := p.idle
+	p.idle = nil
 	p.expiry.Stop()
 	p.mu.Unlock()
 	p.discard(closing...)

@@ -3,7 +3,9 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,44 +20,37 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 const byHTTP1, byHTTP2 = "HTTP/1.1", "HTTP/2.0"
 
-// readServer answers with the protocol of the request.
-type readServer struct {
-	*httptest.Server
-	opened atomic.Int32 // connections of HTTP/1.1
-}
-
-// newReadServer calls open, if it is not nil, in each handshake of HTTP/1.1, and before, if it is not nil, before each
-// answer.
-func newReadServer(t *testing.T, open func(), before http.HandlerFunc) *readServer {
+// newReadServer returns a server that answers with the protocol of the request. It calls open in each handshake of
+// HTTP/1.1, and prepare before each answer. Both may be nil.
+func newReadServer(t *testing.T, open func() error, prepare http.HandlerFunc) *httptest.Server {
 	t.Helper()
-	s := &readServer{Server: httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if before != nil {
-			before(w, r)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if prepare != nil {
+			prepare(w, r)
 		}
 		_, _ = io.WriteString(w, r.Proto)
-	}))}
+	}))
 	s.EnableHTTP2 = true
 	s.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	s.TLS.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		if !slices.Contains(hello.SupportedProtos, "h2") {
-			if open != nil {
-				open()
-			}
-			s.opened.Add(1)
+		if open == nil || slices.Contains(hello.SupportedProtos, "h2") {
+			return nil, nil
 		}
-		return nil, nil
+		return nil, open()
 	}
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s
 }
 
-// newReader returns a member whose reads have slots, and its pool.
-func newReader(t *testing.T, srv *readServer, slots *semaphore.Weighted) (*Member, *readPool) {
+// newReader returns a member and the pool of its reads, with so many slots.
+func newReader(t *testing.T, srv *httptest.Server, slots int64) (*Member, *readPool) {
 	t.Helper()
 	u, err := url.Parse(srv.URL)
 	if err != nil {
@@ -63,7 +58,8 @@ func newReader(t *testing.T, srv *readServer, slots *semaphore.Weighted) (*Membe
 	}
 	roots := srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 	m := newMember(&v1alpha1.Cluster{}, &kubeconfig.Config{Server: u,
-		TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}, DialPolicy{AllowLoopback: true}, nil, slots)
+		TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}, DialPolicy{AllowLoopback: true}, nil,
+		semaphore.NewWeighted(slots))
 	t.Cleanup(m.Close)
 	return m, m.Single.(*guardedTransport).next.(*readPool)
 }
@@ -79,19 +75,25 @@ func start(ctx context.Context, m *Member, method, target string, body io.Reader
 	return m.Single.RoundTrip(r)
 }
 
-// read returns the protocol of a read.
-func read(t *testing.T, m *Member) string {
+// send returns the text of the response.
+func send(t *testing.T, m *Member, method, target string, body io.Reader) string {
 	t.Helper()
-	resp, err := start(t.Context(), m, http.MethodGet, "/", nil)
+	resp, err := start(t.Context(), m, method, target, body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
+	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(body)
+	return string(text)
+}
+
+// read returns the protocol of a read.
+func read(t *testing.T, m *Member) string {
+	t.Helper()
+	return send(t, m, http.MethodGet, "/", nil)
 }
 
 // idleConns returns the number of idle connections.
@@ -108,23 +110,24 @@ func (p *readPool) openConns() int {
 	return p.open
 }
 
-// warm reads until so many connections are idle.
+// warm reads until so many connections are idle that no read has used.
 func warm(t *testing.T, m *Member, p *readPool, conns int) {
 	t.Helper()
 	if got := read(t, m); got != byHTTP2 {
 		t.Errorf("the first read has %s", got)
 	}
-	var acquired []*readConn // from the pool, so that it opens more
+	var unused []*readConn
 	for range conns {
-		for waited := time.Now(); p.idleConns() == 0; time.Sleep(time.Millisecond) {
-			_ = read(t, m)
-			if time.Since(waited) > time.Minute {
-				t.Fatal("the pool opens no connection")
+		waittest.Until(t, "the pool opens a connection", func() bool {
+			if conn := p.acquire(); conn != nil {
+				unused = append(unused, conn)
+				return true
 			}
-		}
-		acquired = append(acquired, p.acquire())
+			_ = read(t, m)
+			return false
+		})
 	}
-	for _, conn := range acquired {
+	for _, conn := range unused {
 		p.release(conn)
 	}
 }
@@ -132,15 +135,11 @@ func warm(t *testing.T, m *Member, p *readPool, conns int) {
 // TestReadsUseIdleConnections fails if reads of a busy member had the costs of HTTP/2, or if anything else used
 // HTTP/1.1.
 func TestReadsUseIdleConnections(t *testing.T) {
-	srv := newReadServer(t, nil, nil)
-	m, p := newReader(t, srv, semaphore.NewWeighted(100))
-	warm(t, m, p, 2)
 	for _, tt := range []struct {
 		name, method, target, body, want string
 	}{
 		{"read", http.MethodGet, "/", "", byHTTP1},
 		{"query", http.MethodGet, "/a%20b?c=%20&d=+", "", byHTTP1},
-		{"second connection", http.MethodGet, "/", "", byHTTP1},
 		{"read with body", http.MethodGet, "/", "body", byHTTP2},
 		{"write", http.MethodPost, "/", "body", byHTTP2},
 		{"write without body", http.MethodDelete, "/", "", byHTTP2},
@@ -148,40 +147,26 @@ func TestReadsUseIdleConnections(t *testing.T) {
 		{"not ASCII", http.MethodGet, "/?a=ö", "", byHTTP2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			m, p := newReader(t, newReadServer(t, nil, nil), 100)
+			warm(t, m, p, 1)
 			var body io.Reader
 			if tt.body != "" {
 				body = strings.NewReader(tt.body)
 			}
-			resp, err := start(t.Context(), m, tt.method, tt.target, body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := io.ReadAll(resp.Body)
-			_ = resp.Body.Close()
-			if string(got) != tt.want || err != nil {
-				t.Errorf("it has %s, %v; want %s", got, err, tt.want)
+			if got := send(t, m, tt.method, tt.target, body); got != tt.want || p.inFlight.Load() != 0 {
+				t.Errorf("it has %s, want %s; %d in flight", got, tt.want, p.inFlight.Load())
 			}
 		})
 	}
-	if got := srv.opened.Load(); got != 2 {
-		t.Errorf("%d connections, want 2", got)
-	}
-	resp, err := start(t.Context(), m, http.MethodHead, "/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if resp.Proto != byHTTP1 || p.inFlight.Load() != 0 || p.idleConns() != 2 {
-		t.Errorf("HEAD has %s; %d in flight, %d idle", resp.Proto, p.inFlight.Load(), p.idleConns())
-	}
-	_ = resp.Body.Close()
 }
 
-// TestReadsNeverWaitForConnections fails if a read waited for a handshake of HTTP/1.1.
+// TestReadsNeverWaitForConnections fails if a read waited for a handshake of HTTP/1.1, or if one outlasted Close.
 func TestReadsNeverWaitForConnections(t *testing.T) {
 	begun, finish := make(chan struct{}, maxReads), make(chan struct{})
-	srv := newReadServer(t, func() { begun <- struct{}{}; <-finish }, nil)
+	srv := newReadServer(t, func() error { begun <- struct{}{}; <-finish; return nil }, nil)
 	t.Cleanup(func() { close(finish) })
-	m, p := newReader(t, srv, semaphore.NewWeighted(100))
+	m, p := newReader(t, srv, 100)
+	p.patience, p.transport().TLSHandshakeTimeout = time.Hour, time.Hour
 	for range 10 * readsPerOpening {
 		if got := read(t, m); got != byHTTP2 {
 			t.Fatalf("a read has %s", got)
@@ -191,15 +176,65 @@ func TestReadsNeverWaitForConnections(t *testing.T) {
 	if got := p.openConns(); got != 1 {
 		t.Errorf("%d connections are opened at a time", got)
 	}
-	m.Close() // ends the opening
-	for waited := time.Now(); p.openConns() > 0; time.Sleep(time.Millisecond) {
-		if time.Since(waited) > tlsTimeout/2 {
-			t.Fatal("the opening goes on after Close")
+	m.Close()
+	waittest.Until(t, "the opening ends", func() bool { return p.openConns() == 0 })
+}
+
+// TestReadsOfMemberWithoutHTTP1 fails if reads of a member that refuses connections of HTTP/1.1 tried to open one again
+// and again.
+func TestReadsOfMemberWithoutHTTP1(t *testing.T) {
+	var refused atomic.Int32
+	m, p := newReader(t, newReadServer(t, func() error { refused.Add(1); return errors.New("refused") }, nil), 100)
+	waittest.Until(t, "an opening has failed", func() bool {
+		_ = read(t, m)
+		return refused.Load() > 0 && p.openConns() == 0
+	})
+	for range 10 * readsPerOpening {
+		if got := read(t, m); got != byHTTP2 {
+			t.Fatalf("a read has %s", got)
+		}
+	}
+	if refused.Load() != 1 {
+		t.Errorf("%d connections were tried", refused.Load())
+	}
+}
+
+// TestRareReadsOpenNoConnection fails if reads opened a connection that would be closed before the next one.
+func TestRareReadsOpenNoConnection(t *testing.T) {
+	m, p := newReader(t, newReadServer(t, nil, nil), 100)
+	for range 10 * readsPerOpening {
+		p.lastShared = p.lastShared.Add(-readIdleTimeout)
+		if got := read(t, m); got != byHTTP2 || p.openConns() > 0 {
+			t.Fatalf("a read has %s, and the pool %d connections", got, p.openConns())
 		}
 	}
 }
 
-// TestManyReadsUseHTTP2 fails if a member with many reads in flight got more connections, or if a read waited for one.
+// TestMembersHaveFewConnections fails if reads opened more connections than the bounds of a member and of a process.
+func TestMembersHaveFewConnections(t *testing.T) {
+	for name, tt := range map[string]struct{ slots, want int }{
+		"of a member": {100, maxReads}, "of a process": {3, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, p := newReader(t, newReadServer(t, nil, nil), int64(tt.slots))
+			warm(t, m, p, tt.want)
+			var used []*readConn
+			for range tt.want {
+				used = append(used, p.acquire())
+			}
+			for range 10 * readsPerOpening {
+				if got := read(t, m); got != byHTTP2 || p.openConns() != tt.want {
+					t.Fatalf("a read has %s; %d connections, want %d", got, p.openConns(), tt.want)
+				}
+			}
+			for _, conn := range used {
+				p.release(conn)
+			}
+		})
+	}
+}
+
+// TestManyReadsUseHTTP2 fails if reads of a member with many in flight used or opened other connections.
 func TestManyReadsUseHTTP2(t *testing.T) {
 	finish := make(chan struct{})
 	srv := newReadServer(t, nil, func(_ http.ResponseWriter, r *http.Request) {
@@ -207,7 +242,7 @@ func TestManyReadsUseHTTP2(t *testing.T) {
 			<-finish
 		}
 	})
-	m, p := newReader(t, srv, semaphore.NewWeighted(100))
+	m, p := newReader(t, srv, 100)
 	warm(t, m, p, 2)
 	var group sync.WaitGroup
 	for range maxReads {
@@ -220,23 +255,22 @@ func TestManyReadsUseHTTP2(t *testing.T) {
 			_ = resp.Body.Close()
 		})
 	}
-	for p.inFlight.Load() < maxReads {
-		time.Sleep(time.Millisecond)
-	}
+	waittest.Until(t, "the reads are in flight", func() bool { return p.inFlight.Load() == maxReads })
+	before := p.openConns()
 	for range 10 * readsPerOpening {
-		if got := read(t, m); got != byHTTP2 {
-			t.Errorf("a read beside %d others has %s", maxReads, got)
+		if got := read(t, m); got != byHTTP2 || p.openConns() != before {
+			t.Errorf("a read beside %d others has %s; %d connections", maxReads, got, p.openConns())
 		}
 	}
 	close(finish)
 	group.Wait()
-	if got := p.openConns(); got > maxReads || p.inFlight.Load() != 0 {
-		t.Errorf("%d connections, %d in flight", got, p.inFlight.Load())
+	if p.inFlight.Load() != 0 {
+		t.Errorf("%d in flight", p.inFlight.Load())
 	}
 }
 
-// TestReadsAreRepeatedByHTTP2 fails if a connection that a member closed failed a read, or if a read was repeated that
-// its caller canceled, or that timed out.
+// TestReadsAreRepeatedByHTTP2 fails if a connection that a member closed failed a read, or if a broken response looked
+// complete. It also fails if a canceled read, or one that timed out, was repeated.
 func TestReadsAreRepeatedByHTTP2(t *testing.T) {
 	reads := make(chan string, 10)
 	srv := newReadServer(t, nil, func(w http.ResponseWriter, r *http.Request) {
@@ -248,20 +282,27 @@ func TestReadsAreRepeatedByHTTP2(t *testing.T) {
 		case r.Proto == byHTTP2:
 		case r.URL.Path == "/closes":
 			panic(http.ErrAbortHandler)
+		case r.URL.Path == "/unframed":
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\nthe first half")
+			_ = conn.Close()
+			panic(http.ErrAbortHandler)
 		case r.URL.Path == "/hangs":
 			<-r.Context().Done()
 		}
 	})
-	m, p := newReader(t, srv, semaphore.NewWeighted(100))
-	p.transport().ResponseHeaderTimeout = 500 * time.Millisecond
-	warm(t, m, p, 3)
-	resp, err := start(t.Context(), m, http.MethodGet, "/closes", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	if first, second := <-reads, <-reads; first != byHTTP1 || second != byHTTP2 {
-		t.Errorf("the read has %s, then %s", first, second)
+	m, p := newReader(t, srv, 100)
+	warm(t, m, p, 5)
+	for _, path := range []string{"/closes", "/unframed"} {
+		if got := send(t, m, http.MethodGet, path, nil); got != byHTTP2 {
+			t.Errorf("%s: %q", path, got)
+		}
+		if first, second := <-reads, <-reads; first != byHTTP1 || second != byHTTP2 {
+			t.Errorf("%s has %s, then %s", path, first, second)
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -272,15 +313,18 @@ func TestReadsAreRepeatedByHTTP2(t *testing.T) {
 		t.Error("a canceled read is repeated")
 	}
 	group.Wait()
-	if resp, err := start(t.Context(), m, http.MethodGet, "/hangs", nil); !hasExceededDeadline(err) {
+	p.transport().ResponseHeaderTimeout = 100 * time.Millisecond
+	if resp, err := start(t.Context(), m, http.MethodGet, "/hangs", nil); err == nil {
 		_ = resp.Body.Close()
-		t.Errorf("a read that timed out: %v", err)
+		t.Error("a read that timed out is repeated")
+	} else if !hasExceededDeadline(err) {
+		t.Error(err)
 	}
 	if got := <-reads; got != byHTTP1 || len(reads) > 0 {
 		t.Errorf("the read that timed out had %s, and was repeated %d times", got, len(reads))
 	}
 	if p.openConns() != 0 || p.inFlight.Load() != 0 {
-		t.Errorf("%d connections, %d in flight", p.openConns(), p.inFlight.Load())
+		t.Errorf("%d connections, which may be as dead; %d in flight", p.openConns(), p.inFlight.Load())
 	}
 }
 
@@ -288,47 +332,51 @@ func TestReadsAreRepeatedByHTTP2(t *testing.T) {
 // those.
 func TestReadConnectionsAreClosed(t *testing.T) {
 	for name, tt := range map[string]struct {
-		edit func(m *Member, p *readPool)
+		edit func(t *testing.T, m *Member, p *readPool)
 		want int // connections after the edit
 	}{
-		"after idle time": {func(_ *Member, p *readPool) {
+		"after idle time": {func(_ *testing.T, _ *Member, p *readPool) {
 			p.idle[0].used = p.idle[0].used.Add(-readIdleTimeout)
 			p.closeExpired()
 		}, 1},
-		"after Close": {func(m *Member, _ *readPool) { m.Close() }, 0},
-		"after sleep": {func(m *Member, p *readPool) {
+		"after Close": {func(_ *testing.T, m *Member, _ *readPool) { m.Close() }, 0},
+		"after sleep": {func(t *testing.T, m *Member, p *readPool) {
 			for _, conn := range p.idle {
 				conn.used = conn.used.Add(-readIdleTimeout)
 			}
-			resp, err := start(t.Context(), m, http.MethodGet, "/", nil)
-			if err != nil || resp.Proto != byHTTP2 {
-				t.Errorf("the next read has %v", err)
+			if got := read(t, m); got != byHTTP2 {
+				t.Errorf("the next read has %s", got)
 			}
-			_ = resp.Body.Close()
 		}, 0},
-		"after canceled read": {func(m *Member, _ *readPool) {
+		"after canceled read": {func(t *testing.T, m *Member, _ *readPool) {
 			resp, err := start(t.Context(), m, http.MethodGet, "/large", nil)
-			if err != nil || resp.Proto != byHTTP1 {
-				t.Errorf("the read has %v", err)
+			if err != nil {
+				t.Fatal(err)
 			}
 			_ = resp.Body.Close() // before its end
+			if resp.Proto != byHTTP1 {
+				t.Errorf("the read has %s", resp.Proto)
+			}
 		}, 1},
-		"after old age": {func(m *Member, p *readPool) {
+		"after old age": {func(t *testing.T, m *Member, p *readPool) {
 			p.idle[1].opened = p.idle[1].opened.Add(-readMaxAge)
 			if got := read(t, m); got != byHTTP1 {
 				t.Errorf("the last read has %s", got)
 			}
 		}, 1},
-		"after Close during a read": {func(m *Member, _ *readPool) {
+		"after Close during a read": {func(t *testing.T, m *Member, _ *readPool) {
 			resp, err := start(t.Context(), m, http.MethodGet, "/", nil)
-			if err != nil || resp.Proto != byHTTP1 {
-				t.Errorf("the read has %v", err)
+			if err != nil {
+				t.Fatal(err)
 			}
 			m.Close()
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
+			if resp.Proto != byHTTP1 {
+				t.Errorf("the read has %s", resp.Proto)
+			}
 		}, 0},
-		"never while HTTP/2 must be kept open": {func(m *Member, p *readPool) {
+		"never while HTTP/2 must be kept open": {func(t *testing.T, m *Member, p *readPool) {
 			p.lastShared = p.lastShared.Add(-sharedInterval)
 			if got := read(t, m); got != byHTTP2 {
 				t.Errorf("the read has %s", got)
@@ -341,18 +389,17 @@ func TestReadConnectionsAreClosed(t *testing.T) {
 					_, _ = w.Write(make([]byte, 10<<20))
 				}
 			})
-			slots := semaphore.NewWeighted(2)
-			m, p := newReader(t, srv, slots)
+			m, p := newReader(t, srv, 2)
 			warm(t, m, p, 2)
-			if slots.TryAcquire(1) {
+			if p.slots.TryAcquire(1) {
 				t.Error("connections need no slots")
 			}
-			tt.edit(m, p)
+			tt.edit(t, m, p)
 			if p.openConns() != tt.want || p.idleConns() != tt.want || p.inFlight.Load() != 0 {
 				t.Errorf("%d connections, %d idle, %d reads in flight; want %d", p.openConns(), p.idleConns(),
 					p.inFlight.Load(), tt.want)
 			}
-			if free := int64(2 - tt.want); !slots.TryAcquire(free) || slots.TryAcquire(1) {
+			if free := int64(2 - tt.want); !p.slots.TryAcquire(free) || p.slots.TryAcquire(1) {
 				t.Errorf("not %d slots are free", free)
 			}
 		})

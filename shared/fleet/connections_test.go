@@ -1,13 +1,17 @@
 package fleet_test
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"net/http"
+	"runtime"
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // TestManyClustersHaveOneConnectionEach fails if discovery, kinds and lists of hundreds of clusters opened connections
@@ -50,4 +54,44 @@ func TestManyClustersHaveOneConnectionEach(t *testing.T) {
 			t.Errorf("cluster %d: %d connections for the requests %q", i, n, paths)
 		}
 	}
+}
+
+// TestFleetWatchCost fails if an open watch of the fleet needs more goroutines than those of this version, or
+// connections of its own. It also fails if a goroutine outlasts a watch. The goroutines include those of the client and
+// of two members.
+func TestFleetWatchCost(t *testing.T) {
+	const watches, goroutines = 20, 11 // of each watch
+	member := serveWatch(func(flush func(string), _ *http.Request) { flush(podList("5")) },
+		func(flush func(string), r *http.Request) {
+			flush(podEvent("ADDED", "pod", "6"))
+			<-r.Context().Done()
+		})
+	h, clusters := newFleet(t, gatewaytest.Options{}, member, member)
+	before := runtime.NumGoroutine()
+	l, _ := h.list("/fleet/api/v1/pods", nil)
+	var all []io.Closer
+	for range watches {
+		resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion="+l.Metadata.ResourceVersion, nil, "")
+		lines := bufio.NewReader(resp.Body)
+		for range clusters {
+			if e := nextEvent(t, lines); e.Type != "ADDED" {
+				t.Fatalf("%+v", e)
+			}
+		}
+		all = append(all, resp.Body)
+	}
+	waittest.Until(t, "the watches need at most the goroutines of this version", func() bool {
+		return runtime.NumGoroutine()-before < watches*goroutines+watches/2
+	})
+	for i, c := range clusters {
+		if n := c.OpenedConnections(); n > 2 { // one for the list, and one for all watches
+			t.Errorf("cluster %d has %d connections", i, n)
+		}
+	}
+	for _, body := range all {
+		_ = body.Close()
+	}
+	waittest.Until(t, "no goroutine of a watch is left", func() bool {
+		return runtime.NumGoroutine()-before < watches // those of shared connections stay
+	})
 }

@@ -42,7 +42,7 @@ type Call struct {
 	Observer ResponseObserver
 	// IsFleet means that the caller reads responses of several members together, and may cancel some of them.
 	IsFleet bool
-	// IsMerged means that these are many members.
+	// IsMerged means that they are the responses of more than cluster.Many members.
 	IsMerged bool
 }
 
@@ -270,7 +270,7 @@ func send(r *http.Request, c *Call, protocol string) (*http.Response, error) {
 	if protocol != "" {
 		header["Connection"], header["Upgrade"] = []string{"Upgrade"}, []string{protocol}
 	}
-	resp, err := transport(c, protocol).RoundTrip(outgoing(r, header, c))
+	resp, err := selectTransport(c, protocol).RoundTrip(outgoing(r, header, c))
 	if err != nil {
 		return nil, upstreamError(r.Context(), c.Member, err)
 	}
@@ -283,7 +283,7 @@ func send(r *http.Request, c *Call, protocol string) (*http.Response, error) {
 	return resp, nil
 }
 
-func transport(c *Call, protocol string) http.RoundTripper {
+func selectTransport(c *Call, protocol string) http.RoundTripper {
 	switch {
 	case protocol != "":
 		return c.Member.Upgrade

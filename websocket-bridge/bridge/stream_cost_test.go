@@ -83,6 +83,9 @@ func TestStreamCost(t *testing.T) {
 			protocol: "v5.channel.k8s.io", connections: 1},
 		{goroutines: 15, name: "exec over a websocket, translated to SPDY", path: translated, member: talkSPDY,
 			protocol: "v4.channel.k8s.io", connections: 1, shared: 1},
+		{goroutines: 3, name: "attach over a websocket", path: strings.Replace(execPath, "/exec", "/attach", 1),
+			member: talking(t, echoing), protocol: "v5.channel.k8s.io", connections: 1},
+		{goroutines: 4, name: "logs as text", path: logPath, member: stays, protocol: text.Protocol, shared: 1},
 		{goroutines: 4, name: "watch as text", path: watchPath, member: stays, protocol: text.Protocol, shared: 1},
 	}
 	const streams = 20

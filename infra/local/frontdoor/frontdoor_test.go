@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/quota"
@@ -54,4 +55,40 @@ func TestRequestsBeyondTheShareOfAClusterGoToTheBridge(t *testing.T) {
 	if got := get("/clusters/hanging/api/v1/pods", false); got != http.StatusOK {
 		t.Errorf("after the requests have ended: %d", got)
 	}
+}
+
+// TestManyCallersOfOneCluster fails if a call failed because others are in flight, or if more of them than its share
+// occupied functions.
+func TestManyCallersOfOneCluster(t *testing.T) {
+	const callers, share = 256, 16
+	release := make(chan struct{})
+	var inFunctions, inBridge atomic.Int64
+	counts := func(n *atomic.Int64) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			n.Add(1)
+			<-release
+			w.WriteHeader(http.StatusOK)
+		})
+	}
+	front := &Server{
+		Functions:  map[route.Backend]http.Handler{route.ToProxy: counts(&inFunctions)},
+		Bridge:     counts(&inBridge),
+		PerCluster: quota.New(0, share),
+	}
+	var group sync.WaitGroup
+	for range callers {
+		group.Go(func() {
+			w := httptest.NewRecorder()
+			front.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/clusters/m/api/v1/pods", nil))
+			if w.Code != http.StatusOK {
+				t.Errorf("a call is answered by %d", w.Code)
+			}
+		})
+	}
+	waittest.Until(t, "all calls are in flight", func() bool { return inFunctions.Load()+inBridge.Load() == callers })
+	if got := inFunctions.Load(); got != share {
+		t.Errorf("%d calls are in functions, want %d", got, share)
+	}
+	close(release)
+	group.Wait()
 }
