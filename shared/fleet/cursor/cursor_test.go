@@ -98,6 +98,45 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// TestTextOfChangingVersion fails if an event of a watch had another resourceVersion than the list of that moment, from
+// which a client resumes.
+func TestTextOfChangingVersion(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	v, text := Version{}, Text{}
+	for range 10000 {
+		id := 1 + random.Uint64N(8)
+		if random.IntN(20) == 0 {
+			id *= 100_000
+		}
+		switch own := strconv.FormatUint(random.Uint64()>>random.IntN(60)|1, 10); random.IntN(10) {
+		case 0:
+			delete(v, id)
+		default:
+			v[id] = own
+		}
+		if got, want := text.Of(v), v.String(); got != want {
+			t.Fatalf("%v has the text %s, want %s", v, got, want)
+		}
+	}
+}
+
+// TestTextAllocations fails if each event of a watch of many members formatted all of them again.
+func TestTextAllocations(t *testing.T) {
+	v, text, n := Version{}, Text{}, uint64(0)
+	for id := range uint64(500) {
+		v[id+1] = "1000"
+	}
+	own := []string{"1001", "1002"}
+	allocations := testing.AllocsPerRun(100, func() {
+		n++
+		v[250] = own[n%2]
+		_ = text.Of(v)
+	})
+	if allocations > 1 {
+		t.Errorf("a change allocates %v times, want 1 for the text", allocations)
+	}
+}
+
 // TestWithObject would fail if a client that compares versions discarded a newer object, or if a write were refused.
 func TestWithObject(t *testing.T) {
 	before := Version{7: "100", 12: "98765"}

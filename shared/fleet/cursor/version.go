@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -54,33 +53,7 @@ func Composite(v string) bool {
 }
 
 // String returns the text of v, or "" if it has no member. Every version must be ValidOwn.
-func (v Version) String() string {
-	if len(v) == 0 {
-		return ""
-	}
-	ids := slices.Sorted(maps.Keys(v))
-	idWidth := max(minID, len(strconv.FormatUint(ids[len(ids)-1], 10)))
-	width := minVersion
-	for _, own := range v {
-		width = max(width, len(own))
-	}
-	out := make([]byte, 0, 5+len(ids)*(idWidth+width))
-	out = append(out, format)
-	out = appendPadded(out, strconv.Itoa(idWidth), 2)
-	out = appendPadded(out, strconv.Itoa(width), 2)
-	for _, id := range ids {
-		out = appendPadded(out, strconv.FormatUint(id, 10), idWidth)
-		out = appendPadded(out, v[id], width)
-	}
-	return string(out)
-}
-
-func appendPadded(dst []byte, digits string, width int) []byte {
-	for range width - len(digits) {
-		dst = append(dst, '0')
-	}
-	return append(dst, digits...)
-}
+func (v Version) String() string { return new(Text).Of(v) }
 
 // ParseVersion is the inverse of String. It returns ErrInvalid for any text that String does not produce.
 func ParseVersion(s string) (Version, error) {

@@ -5,6 +5,7 @@ import "github.com/clusterpass/clusterpass/shared/fleet/cursor"
 // progress records what was delivered to the client. doc.go has its invariants. Members are identified by their ids.
 type progress struct {
 	version cursor.Version  // see invariant 1
+	text    cursor.Text     // of version
 	single  bool            // versions are the only member's own
 	shown   map[uint64]bool // members of which the client has seen an object
 	pending map[uint64]bool // members that the watch began with and that are not complete
@@ -44,7 +45,12 @@ func (p *progress) resumable(id uint64) string {
 	return p.delivered()
 }
 
-func (p *progress) delivered() string { return p.version.ClientForm(p.single) }
+func (p *progress) delivered() string {
+	if p.single {
+		return p.version.ClientForm(true)
+	}
+	return p.text.Of(p.version)
+}
 
 // objectVersion returns the function that replaces resourceVersions. In a list of several members, none of them
 // resumes.
