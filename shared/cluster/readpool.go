@@ -92,7 +92,7 @@ func (p *readPool) RoundTrip(r *http.Request) (*http.Response, error) {
 				return p.track(resp, conn), nil
 			case err == nil:
 				_ = resp.Body.Close()
-			case hasExceededDeadline(err):
+			case r.Context().Err() == nil && hasExceededDeadline(err):
 				p.closeIdle() // which may have the same dead path
 			}
 			p.discard(conn)
