@@ -151,7 +151,7 @@ var attacks = []struct {
 
 func TestSmuggling(t *testing.T) {
 	m := echoingMember(t)
-	h := newGateway(t, gatewaytest.Options{})
+	h := newGateway(t, gatewaytest.Options{MaxReadConns: 64})
 	h.AddCluster("m", m.Kubeconfig(token))
 	h.AddCluster("direct", m.Kubeconfig(token),
 		func(s *v1alpha1.ClusterSpec) { s.Identity, s.DirectUsers = v1alpha1.Direct, []string{"alice"} })

@@ -40,6 +40,7 @@ type Options struct {
 	ControlPlane  string                          // the cluster that answers for what no registry covers; empty for none
 	Function      *gateway.Function               // nil for none
 	Freshness     cluster.Freshness               // how long clusters are cached; the zero value caches nothing
+	MaxReadConns  int64                           // cluster.Config.MaxReadConns
 	Now           func() time.Time                // clock of the caches; nil means the installation's clock
 	Log           *slog.Logger                    // nil discards
 	Configure     func(*gateway.Config)           // changes the configuration; nil changes nothing
@@ -108,14 +109,10 @@ func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway
 	if err != nil {
 		tb.Fatal(err)
 	}
-	connect := cluster.Config{
+	members := cluster.NewMembers(cluster.Config{
 		Objects: i.Objects, Secrets: i.Secrets, Freshness: opts.Freshness, Now: opts.Now, Log: opts.Log,
-		Policy: cluster.DialPolicy{AllowLoopback: true}, NoTrials: opts.Function != nil,
-	}
-	if opts.Function == nil {
-		connect.MaxReadConns = 64
-	}
-	members := cluster.NewMembers(connect)
+		Policy: cluster.DialPolicy{AllowLoopback: true}, NoTrials: opts.Function != nil, MaxReadConns: opts.MaxReadConns,
+	})
 	tb.Cleanup(members.Close)
 	authorizer := access.NewAuthorizer(access.Config{Store: i.Objects, Log: opts.Log})
 	cfg := gateway.Config{

@@ -14,6 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/alloctest"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // callCost compares a gateway with a bare httputil.ReverseProxy, the minimum for any gateway.
@@ -28,8 +29,9 @@ func newCallCost(tb testing.TB, method string) callCost {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, object)
 	}
-	fresh := cluster.Freshness{Object: time.Minute, Secret: time.Minute}
-	hs := serveFresh(tb, Limits{}, Drain{}, fresh, member)
+	hs := serveWith(tb, Limits{}, Drain{}, gatewaytest.Options{
+		Freshness: cluster.Freshness{Object: time.Minute, Secret: time.Minute}, MaxReadConns: 64,
+	}, member)
 	u, err := url.Parse(clustertest.NewStreamingMember(tb, member).URL)
 	if err != nil {
 		tb.Fatal(err)

@@ -51,22 +51,31 @@ func serveFresh(
 	configure ...func(*Bridge, *gateway.Config),
 ) *bridgeServer {
 	t.Helper()
+	return serveWith(t, l, drain, gatewaytest.Options{Freshness: fresh}, h, configure...)
+}
+
+// serveWith replaces opts.Configure.
+func serveWith(
+	t testing.TB, l Limits, drain Drain, opts gatewaytest.Options, h http.HandlerFunc,
+	configure ...func(*Bridge, *gateway.Config),
+) *bridgeServer {
+	t.Helper()
 	if drain.Timeout == 0 {
 		drain.Timeout = 5 * time.Second
 	}
 	hs := &bridgeServer{Installation: clustertest.NewInstallation(t), t: t, bridge: New(l), ended: make(chan error, 1)}
 	hs.addMember("m", h)
-	hs.handler = gateway.New(
-		gatewaytest.NewConfig(t, hs.Installation, gatewaytest.Options{Freshness: fresh, Configure: func(c *gateway.Config) {
-			c.Identity = identity.Chain{identity.X509{CA: identity.NewClientCA(hs.CA.Pool(), nil), Peer: identity.TLSPeer}}
-			c.Fleet, c.Tokens, c.Recheck = nil, nil, 0
-			c.Streams, c.Admission = hs.bridge, hs.bridge
-			c.Origins = gateway.Origins{"https://console.example.com"}
-			c.Source = l.Source
-			for _, change := range configure {
-				change(hs.bridge, c)
-			}
-		}}))
+	opts.Configure = func(c *gateway.Config) {
+		c.Identity = identity.Chain{identity.X509{CA: identity.NewClientCA(hs.CA.Pool(), nil), Peer: identity.TLSPeer}}
+		c.Fleet, c.Tokens, c.Recheck = nil, nil, 0
+		c.Streams, c.Admission = hs.bridge, hs.bridge
+		c.Origins = gateway.Origins{"https://console.example.com"}
+		c.Source = l.Source
+		for _, change := range configure {
+			change(hs.bridge, c)
+		}
+	}
+	hs.handler = gateway.New(gatewaytest.NewConfig(t, hs.Installation, opts))
 	certificate := httptest.NewTLSServer(nil) // started only for its certificate
 	hs.serverCA = certificate.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
 	hs.tlsServer = &tls.Config{
