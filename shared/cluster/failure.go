@@ -23,7 +23,6 @@ func CallFailure(cluster, host string, err error) *status.Error {
 		dns       *net.DNSError
 		untrusted *tls.CertificateVerificationError
 		alert     tls.AlertError
-		timeout   net.Error
 		op        *net.OpError
 	)
 	switch {
@@ -37,11 +36,17 @@ func CallFailure(cluster, host string, err error) *status.Error {
 		return fail(status.CredentialRefused, "at %s refuses the gateway's TLS connection: %v", host, alert)
 	case errors.As(err, &dns):
 		return fail(status.Unreachable, "is unreachable: no address for %s", dns.Name)
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+	case hasExceededDeadline(err):
 		return fail(status.Timeout, "at %s did not answer in time; try again, or ask for less", host)
 	case errors.As(err, &op) && op.Op == "dial":
 		return fail(status.Unreachable, "is unreachable at %s: %v", host, op.Err)
 	default:
 		return fail(status.Unreachable, "at %s broke the connection before it answered", host)
 	}
+}
+
+// hasExceededDeadline reports whether err is that of a context's deadline, or of a timeout of a connection.
+func hasExceededDeadline(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -124,11 +123,6 @@ func isEndedByClose(resp *http.Response) bool {
 	return resp.ContentLength < 0 && len(resp.TransferEncoding) == 0
 }
 
-func hasExceededDeadline(err error) bool {
-	var timeout net.Error
-	return errors.As(err, &timeout) && timeout.Timeout()
-}
-
 // acquire returns an idle connection, or nil for a read that must use HTTP/2. The caller gives it to track or discard.
 func (p *readPool) acquire() *readConn {
 	from, now := p.transport(), time.Now().Round(0)
@@ -168,16 +162,14 @@ func (p *readPool) acquire() *readConn {
 func (p *readPool) openIdle(ctx context.Context, from *http.Transport, generation int) {
 	client, err := from.NewClientConn(ctx, "https", p.address)
 	now := time.Now().Round(0)
-	conn := &readConn{ClientConn: client, from: from, generation: generation, opened: now}
 	if err == nil {
-		p.release(conn)
-	} else {
-		p.discard(conn)
+		p.release(&readConn{ClientConn: client, from: from, generation: generation, opened: now})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		p.notBefore = now.Add(readIdleTimeout)
+		p.open, p.notBefore = p.open-1, now.Add(readIdleTimeout)
+		p.slots.Release(1)
 	}
 	p.stop()
 	p.stop = nil
@@ -216,9 +208,7 @@ func (p *readPool) discard(conns ...*readConn) {
 		return
 	}
 	for _, conn := range conns {
-		if conn.ClientConn != nil {
-			_ = conn.Close()
-		}
+		_ = conn.Close()
 	}
 	p.mu.Lock()
 	p.open -= len(conns)

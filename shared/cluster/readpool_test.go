@@ -75,6 +75,19 @@ func start(ctx context.Context, m *Member, method, target string, body io.Reader
 	return m.Single.RoundTrip(r)
 }
 
+// startByHTTP1 returns the response to a read, which must use HTTP/1.1. The caller closes it.
+func startByHTTP1(t *testing.T, m *Member, target string) *http.Response {
+	t.Helper()
+	resp, err := start(t.Context(), m, http.MethodGet, target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.Proto != byHTTP1 {
+		t.Errorf("the read has %s", resp.Proto)
+	}
+	return resp
+}
+
 // send returns the text of the response.
 func send(t *testing.T, m *Member, method, target string, body io.Reader) string {
 	t.Helper()
@@ -349,14 +362,7 @@ func TestReadConnectionsAreClosed(t *testing.T) {
 			}
 		}, 0},
 		"after canceled read": {func(t *testing.T, m *Member, _ *readPool) {
-			resp, err := start(t.Context(), m, http.MethodGet, "/large", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = resp.Body.Close() // before its end
-			if resp.Proto != byHTTP1 {
-				t.Errorf("the read has %s", resp.Proto)
-			}
+			_ = startByHTTP1(t, m, "/large").Body.Close() // before its end
 		}, 1},
 		"after old age": {func(t *testing.T, m *Member, p *readPool) {
 			p.idle[1].opened = p.idle[1].opened.Add(-readMaxAge)
@@ -365,16 +371,10 @@ func TestReadConnectionsAreClosed(t *testing.T) {
 			}
 		}, 1},
 		"after Close during a read": {func(t *testing.T, m *Member, _ *readPool) {
-			resp, err := start(t.Context(), m, http.MethodGet, "/", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			resp := startByHTTP1(t, m, "/")
 			m.Close()
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
-			if resp.Proto != byHTTP1 {
-				t.Errorf("the read has %s", resp.Proto)
-			}
 		}, 0},
 		"never while HTTP/2 must be kept open": {func(t *testing.T, m *Member, p *readPool) {
 			p.lastShared = p.lastShared.Add(-sharedInterval)
