@@ -115,7 +115,7 @@ func (p *Parts) NewIssuer(signer passes.Signer) *passes.Issuer {
 	}
 }
 
-// maxReadConns bounds the memory of connections for reads. Each has buffers of 20 KiB, beside TLS and two goroutines.
+// maxReadConns bounds the memory of connections for reads. Each has buffers of 20 KiB, beside TLS.
 const maxReadConns = 256
 
 // NewMembers returns the connections to member clusters. It reaches private clusters through t. A nil t means that the

@@ -94,7 +94,7 @@ func newMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	guard := m.newGuard(policy)
 	m.REST, m.Streams, m.Merged = guard(connectors[0]), guard(connectors[1]), guard(connectors[2])
 	m.Single, m.Upgrade = m.REST, guard(pools[3])
-	if slots != nil && kc.Server.Scheme == "https" && c.Spec.SyncMode != v1alpha1.Pull {
+	if slots != nil && kc.Server.Scheme == "https" && kc.ProxyURL == nil && c.Spec.SyncMode != v1alpha1.Pull {
 		reads := upgrade.Clone()
 		reads.ReadBufferSize = 16 << 10
 		single := newReadPool(connectors[0], reads, kc, slots)

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
@@ -38,8 +41,8 @@ const (
 // concurrent use.
 type readPool struct {
 	next      *connector             // for all other requests
-	transport func() *http.Transport // opens connections; those of an earlier result are not used
-	address   string                 // server's host and port, which may be empty
+	transport func() *http.Transport // configures connections; those of an earlier result are not used
+	address   string                 // server's host and port
 	patience  time.Duration          // maximum duration of an opening
 	slots     *semaphore.Weighted    // one for each connection to any member
 
@@ -56,22 +59,13 @@ type readPool struct {
 	expiry     *time.Timer        // closes connections that were idle for readIdleTimeout
 }
 
-// readConn is one HTTP/1.1 connection. Its times are of the wall clock, which goes on while the machine sleeps.
-type readConn struct {
-	*http.ClientConn
-	from       *http.Transport
-	generation int
-	opened     time.Time
-	used       time.Time // its last response was complete
-}
-
-// newReadPool returns a pool that opens connections by t.
+// newReadPool returns a pool whose connections have the configuration of t, which names no proxy.
 func newReadPool(next *connector, t *http.Transport, kc *kubeconfig.Config, slots *semaphore.Weighted) *readPool {
 	p := &readPool{next: next, transport: func() *http.Transport { return t }, patience: tlsTimeout, slots: slots}
 	if plugin := kc.Credential.Plugin; plugin != nil {
 		p.transport = newPluginPool(plugin, t).transport
 	}
-	p.address = net.JoinHostPort(kc.Server.Hostname(), kc.Server.Port())
+	p.address = net.JoinHostPort(kc.Server.Hostname(), cmp.Or(kc.Server.Port(), "443"))
 	p.expiry = time.AfterFunc(readIdleTimeout, p.closeExpired)
 	p.expiry.Stop()
 	return p
@@ -83,44 +77,52 @@ func (p *readPool) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !isSimpleRead(r) {
 		return p.next.RoundTrip(r)
 	}
-	if p.inFlight.Add(1) <= maxReads {
-		if conn := p.acquire(); conn != nil {
-			resp, err := conn.RoundTrip(r)
-			switch {
-			case err == nil && !isEndedByClose(resp):
-				return p.track(resp, conn), nil
-			case err == nil:
-				_ = resp.Body.Close()
-			case r.Context().Err() == nil && hasExceededDeadline(err):
-				p.closeIdle() // which may have the same dead path
-			}
-			p.discard(conn)
-			if err != nil && (r.Context().Err() != nil || hasExceededDeadline(err)) {
-				p.inFlight.Add(-1)
-				return nil, err
-			}
-		}
-	}
-	resp, err := p.next.RoundTrip(r)
+	isFew := p.inFlight.Add(1) <= maxReads
+	resp, conn, err := p.send(r, isFew)
 	if err != nil {
 		p.inFlight.Add(-1)
 		return nil, err
 	}
-	return p.track(resp, nil), nil
+	return p.track(resp, conn), nil
+}
+
+// send returns a response with its connection, which is nil over HTTP/2.
+func (p *readPool) send(r *http.Request, isFew bool) (*http.Response, *readConn, error) {
+	if isFew {
+		if conn := p.acquire(); conn != nil {
+			resp, err := conn.roundTrip(r)
+			if err == nil {
+				return resp, conn, nil
+			}
+			p.discard(conn)
+			switch {
+			case r.Context().Err() != nil:
+				return nil, nil, err
+			case hasExceededDeadline(err):
+				p.closeIdle() // which may have the same dead path
+				return nil, nil, err
+			}
+		}
+	}
+	resp, err := p.next.RoundTrip(r)
+	return resp, nil, err
 }
 
 // isSimpleRead reports whether r is a GET that HTTP/1.1 conveys as exactly as HTTP/2. A request line cannot contain a
 // space, which net/http does not escape in a query.
 func isSimpleRead(r *http.Request) bool {
 	isUnsafe := func(c rune) bool { return c <= ' ' || c >= 0x7f }
-	return r.Method == http.MethodGet && r.Body == nil && r.URL.Opaque != "" &&
-		!strings.ContainsFunc(r.URL.Opaque, isUnsafe) && !strings.ContainsFunc(r.URL.RawQuery, isUnsafe)
-}
-
-// isEndedByClose reports whether the end of a response is the end of its connection. Over HTTP/1.1, such a response
-// looks complete if it breaks off.
-func isEndedByClose(resp *http.Response) bool {
-	return resp.ContentLength < 0 && len(resp.TransferEncoding) == 0
+	if r.Method != http.MethodGet || r.Body != nil || r.URL.Opaque == "" ||
+		strings.ContainsFunc(r.URL.Opaque, isUnsafe) || strings.ContainsFunc(r.URL.RawQuery, isUnsafe) {
+		return false
+	}
+	for name, values := range r.Header {
+		isInvalid := func(value string) bool { return !httpguts.ValidHeaderFieldValue(value) }
+		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, isInvalid) {
+			return false // the transport refuses it, while http.Request.Write would change it
+		}
+	}
+	return true
 }
 
 // acquire returns an idle connection, or nil for a read that must use HTTP/2. The caller gives it to track or discard.
@@ -140,7 +142,7 @@ func (p *readPool) acquire() *readConn {
 			last := len(p.idle) - 1
 			conn := p.idle[last]
 			p.idle = p.idle[:last]
-			if conn.from == from && conn.Err() == nil && now.Sub(conn.used) < readIdleTimeout {
+			if conn.from == from && now.Sub(conn.used) < readIdleTimeout && conn.isIdle() {
 				return conn
 			}
 			unusable = append(unusable, conn)
@@ -160,15 +162,15 @@ func (p *readPool) acquire() *readConn {
 
 // openIdle opens a connection. It does not report an error, because reads without a connection use HTTP/2.
 func (p *readPool) openIdle(ctx context.Context, from *http.Transport, generation int) {
-	client, err := from.NewClientConn(ctx, "https", p.address)
-	now := time.Now().Round(0)
+	conn, err := openReadConn(ctx, from, p.address)
 	if err == nil {
-		p.release(&readConn{ClientConn: client, from: from, generation: generation, opened: now})
+		conn.generation = generation
+		p.release(conn)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		p.open, p.notBefore = p.open-1, now.Add(readIdleTimeout)
+		p.open, p.notBefore = p.open-1, time.Now().Round(0).Add(readIdleTimeout)
 		p.slots.Release(1)
 	}
 	p.stop()
@@ -177,8 +179,9 @@ func (p *readPool) openIdle(ctx context.Context, from *http.Transport, generatio
 
 // track counts the read as in flight until its response is closed.
 func (p *readPool) track(resp *http.Response, conn *readConn) *http.Response {
-	body := &readBody{ReadCloser: resp.Body, pool: p, conn: conn}
+	body := &readBody{ReadCloser: resp.Body, pool: p, conn: conn, response: resp}
 	if resp.Body == http.NoBody {
+		body.hasEnded.Store(true)
 		_ = body.Close()
 		return resp
 	}
@@ -186,10 +189,10 @@ func (p *readPool) track(resp *http.Response, conn *readConn) *http.Response {
 	return resp
 }
 
-// release makes a connection idle. It closes one whose last response was not read to its end.
+// release makes a connection idle whose last response was read to its end.
 func (p *readPool) release(conn *readConn) {
 	conn.used = time.Now().Round(0)
-	keep := conn.Available() > 0 && conn.used.Sub(conn.opened) < readMaxAge
+	keep := conn.used.Sub(conn.opened) < readMaxAge
 	p.mu.Lock()
 	if keep = keep && conn.generation == p.generation; keep {
 		if p.idle = append(p.idle, conn); len(p.idle) == 1 {
@@ -208,7 +211,7 @@ func (p *readPool) discard(conns ...*readConn) {
 		return
 	}
 	for _, conn := range conns {
-		_ = conn.Close()
+		_ = conn.secure.Close()
 	}
 	p.mu.Lock()
 	p.open -= len(conns)
@@ -255,20 +258,39 @@ func (p *readPool) closeIdle() {
 // readBody is the body of a response to a read.
 type readBody struct {
 	io.ReadCloser
-	pool   *readPool
-	conn   *readConn // nil over HTTP/2
-	closed atomic.Bool
+	pool     *readPool
+	conn     *readConn // nil over HTTP/2
+	response *http.Response
+	hasEnded atomic.Bool
+	closed   atomic.Bool
 }
 
-// Close implements io.Closer. It is safe for concurrent use.
+// Read implements io.Reader.
+func (b *readBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	switch cause := context.Cause(b.response.Request.Context()); {
+	case errors.Is(err, io.EOF):
+		b.hasEnded.Store(true)
+	case err != nil && cause != nil:
+		return n, cause // instead of the error of the interrupted connection
+	}
+	return n, err
+}
+
+// Close implements io.Closer. It is safe for concurrent use. Before the end of a response, it closes the connection:
+// the Close of net/http would read the rest.
 func (b *readBody) Close() error {
-	err := b.ReadCloser.Close()
 	if b.closed.Swap(true) {
-		return err
+		return nil
 	}
 	b.pool.inFlight.Add(-1)
-	if b.conn != nil {
-		b.pool.release(b.conn)
+	if b.conn == nil {
+		return b.ReadCloser.Close()
 	}
-	return err
+	if isReusable := b.conn.stopInterrupt() && b.hasEnded.Load() && !b.response.Close; isReusable {
+		b.pool.release(b.conn)
+	} else {
+		b.pool.discard(b.conn)
+	}
+	return nil
 }

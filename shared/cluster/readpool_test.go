@@ -179,7 +179,7 @@ func TestReadsNeverWaitForConnections(t *testing.T) {
 	srv := newReadServer(t, func() error { begun <- struct{}{}; <-finish; return nil }, nil)
 	t.Cleanup(func() { close(finish) })
 	m, p := newReader(t, srv, 100)
-	p.patience, p.transport().TLSHandshakeTimeout = time.Hour, time.Hour
+	p.patience = time.Hour
 	for range 10 * readsPerOpening {
 		if got := read(t, m); got != byHTTP2 {
 			t.Fatalf("a read has %s", got)

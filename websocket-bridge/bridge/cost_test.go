@@ -95,7 +95,7 @@ func TestCallAllocations(t *testing.T) {
 		objects      float64 // more than the proxy's
 		bytes        float64 // as a part of the proxy's
 	}{
-		{"read, HTTP/1.1", http.MethodGet, 60, 0.6},
+		{"read, HTTP/1.1", http.MethodGet, 42, 0.55},
 		{"write, HTTP/2", http.MethodDelete, 68, 0.65},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
