@@ -75,3 +75,24 @@ func TestBadControlPlane(t *testing.T) {
 		})
 	}
 }
+
+// TestFirstRequestsNeedNoOpenAPI fails if a cold start waited for OpenAPI before it answered a request that does not
+// read it.
+func TestFirstRequestsNeedNoOpenAPI(t *testing.T) {
+	d := newInstallation(t).gateway()
+	preparations := d.api.CountPreparations()
+	for _, tt := range []struct {
+		path string
+		want int
+	}{
+		{"/apis/clusterpass.io/v1alpha1/passes", 0}, {"/api", 0}, {"/apis", 0}, {"/version", 0},
+		{"/apis/cluster.karmada.io/v1alpha1", 0}, {"/openapi/v3", 1}, {"/readyz", 2},
+	} {
+		if code, body := d.call(d.master(), http.MethodGet, tt.path, "", ""); code != http.StatusOK {
+			t.Errorf("%s: %d %s", tt.path, code, body)
+		}
+		if got := preparations(); got != tt.want {
+			t.Errorf("after %s, OpenAPI was requested %d times, want %d", tt.path, got, tt.want)
+		}
+	}
+}

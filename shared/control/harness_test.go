@@ -55,7 +55,8 @@ func newInstallation(t *testing.T) *installation {
 
 type server struct {
 	*gatewaytest.Gateway
-	t *testing.T
+	t   *testing.T
+	api *control.Server
 }
 
 func (h *installation) gateway() *server { return h.gatewayWith(func(*control.Config) {}) }
@@ -64,14 +65,16 @@ func (h *installation) gatewayWith(configure func(*control.Config)) *server {
 	h.t.Helper()
 	stores := h.Reopen()
 	log := slog.New(slog.NewJSONHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	return &server{gatewaytest.Start(h.t, stores, gatewaytest.Options{Log: log, Configure: func(c *gateway.Config) {
+	var api *control.Server
+	started := gatewaytest.Start(h.t, stores, gatewaytest.Options{Log: log, Configure: func(c *gateway.Config) {
 		cfg := control.Config{
 			Objects: stores.Objects, Secrets: stores.Secrets, Access: c.Access, Members: c.Members, ControlPlane: h.controlPlane,
 			Issuer:   &passes.Issuer{Objects: stores.Objects, Secrets: stores.Secrets, URL: gatewayURL},
 			ServerCA: h.CA.PEM(), Log: log,
 		}
 		configure(&cfg)
-		api, err := control.New(cfg)
+		var err error
+		api, err = control.New(cfg)
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -86,7 +89,8 @@ func (h *installation) gatewayWith(configure func(*control.Config)) *server {
 		}
 		c.API, c.Audit = api, audit.New(audit.Config{To: &h.audit, Log: log})
 		c.Fleet, c.Tokens, c.Recheck = nil, nil, 0
-	}}), h.t}
+	}})
+	return &server{started, h.t, api}
 }
 
 func (d *server) config(user string, groups ...string) *rest.Config {
