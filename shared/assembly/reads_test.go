@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"regexp"
 	"strconv"
@@ -14,9 +16,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/clusterpass/clusterpass/shared/access"
+	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/objects/replica"
@@ -74,38 +80,66 @@ func (c countedSecrets) Get(ctx context.Context, name string) (*secrets.Secret, 
 func TestWarmProcessReadsEachObjectRarely(t *testing.T) {
 	i := clustertest.NewInstallation(t)
 	i.AddCluster("member1", fmt.Appendf(nil, memberKubeconfig, base64.StdEncoding.EncodeToString(i.CA.PEM())))
-	certificate := i.ClientCertificate("alice", "dev")
-	now := time.Now()                     // when the certificate is valid
-	synctest.Test(t, func(t *testing.T) { // a read in the background ends before the next request
-		begun := time.Now()
-		counts := &readCounts{reads: map[string]int{}}
-		call := caller(t, i, counts, certificate.Leaf, func() time.Time { return now.Add(time.Since(begun)) })
-		const perSecond = 6
-		repeat := func(seconds int) {
-			for range seconds * perSecond {
-				call()
-				time.Sleep(time.Second / perSecond)
-				synctest.Wait()
-			}
-		}
-		repeat(10) // the first results are not cached, see settleTime of package replica
-		cold := counts.reads
-		counts.reads = map[string]int{}
-		repeat(60)
-		for key, n := range counts.reads {
-			most := 2
-			if key == "revision" {
-				most = 60 // some 24 to 30; the authorizer and the caches may each begin a read
-			}
-			if n > most {
-				t.Errorf("%s was read %d times in a minute, want at most %d", key, n, most)
-			}
-		}
-		if len(cold) < 5 || counts.reads["revision"] == 0 {
-			t.Errorf("cold, %v were read; warm, %v", cold, counts.reads)
-		}
-		wantReadsOfCostPage(t, counts.reads)
-	})
+	leaf := i.ClientCertificate("alice", "dev").Leaf
+	issuer := &passes.Issuer{Objects: i.Objects, Secrets: i.Secrets, URL: gatewayURL}
+	issued, err := issuer.Create(t.Context(), &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: "ci"},
+		Spec: v1alpha1.PassSpec{User: "alice", Groups: []string{"dev"}, Clusters: []string{"*"}, Verbs: []string{"get"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := string(issued.Token.Reveal())
+	now := time.Now() // when the certificate and the pass are valid
+	for name, tt := range map[string]struct {
+		calls     func(*process) []func(context.Context) error
+		wantReads int // of different objects, by a cold process
+	}{
+		"certificate, one cluster": {func(p *process) []func(context.Context) error {
+			return []func(context.Context) error{p.checkCertificate(leaf), p.readRoles, p.findCluster}
+		}, 5},
+		"pass, one cluster": {func(p *process) []func(context.Context) error {
+			return []func(context.Context) error{p.checkPass(pass), p.readRoles, p.findCluster}
+		}, 5},
+		"pass, the fleet": {func(p *process) []func(context.Context) error {
+			return []func(context.Context) error{p.checkPass(pass), p.readRoles, p.listFleet, p.findCluster}
+		}, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // a read in the background ends before the next request
+				begun := time.Now()
+				p := newProcess(t, i, func() time.Time { return now.Add(time.Since(begun)) })
+				calls := tt.calls(p)
+				const perSecond = 6
+				repeat := func(seconds int) {
+					for range seconds * perSecond {
+						for _, call := range calls {
+							if err := call(t.Context()); err != nil {
+								t.Fatal(err)
+							}
+						}
+						time.Sleep(time.Second / perSecond)
+						synctest.Wait()
+					}
+				}
+				repeat(10) // the first results are not cached, see settleTime of package replica
+				cold := p.reads
+				p.reads = map[string]int{}
+				repeat(60)
+				for key, n := range p.reads {
+					most := 2
+					if key == "revision" {
+						most = 60 // some 24 to 30; the authorizer and the caches may each begin a read
+					}
+					if n > most {
+						t.Errorf("%s was read %d times in a minute, want at most %d", key, n, most)
+					}
+				}
+				if len(cold) < tt.wantReads || p.reads["revision"] == 0 {
+					t.Errorf("cold, %v were read; warm, %v", cold, p.reads)
+				}
+				wantReadsOfCostPage(t, p.reads)
+			})
+		})
+	}
 }
 
 // wantReadsOfCostPage fails the test unless a page for operators has these numbers of reads in a minute.
@@ -131,32 +165,65 @@ func wantReadsOfCostPage(t *testing.T, reads map[string]int) {
 	}
 }
 
-// caller returns a function that reads what a request of alice to member1 reads.
-func caller(
-	t *testing.T, i *clustertest.Installation, counts *readCounts, leaf *x509.Certificate, now func() time.Time,
-) func() {
+const gatewayURL = "https://gateway.example.com"
+
+// process is what a warm process keeps between the requests of alice.
+type process struct {
+	*readCounts
+	members    *cluster.Members
+	verifier   *passes.Verifier
+	authorizer *access.Authorizer
+	fleet      *members.Pool
+}
+
+func newProcess(t *testing.T, i *clustertest.Installation, now func() time.Time) *process {
 	t.Helper()
-	objs := replica.New(replica.Config{Store: countedObjects{i.Objects, counts}, MaxAge: maxRevisionAge, Now: now})
-	members := cluster.NewMembers(cluster.Config{
-		Objects: objs, Secrets: countedSecrets{i.Secrets, counts}, Freshness: cluster.Remote, Now: now,
+	p := &process{readCounts: &readCounts{reads: map[string]int{}}}
+	objs := replica.New(replica.Config{Store: countedObjects{i.Objects, p.readCounts}, MaxAge: maxRevisionAge, Now: now})
+	secretStore := countedSecrets{i.Secrets, p.readCounts}
+	p.members = cluster.NewMembers(cluster.Config{
+		Objects: objs, Secrets: secretStore, Freshness: cluster.Remote, Now: now,
 	})
-	t.Cleanup(members.Close)
-	verifier := passes.NewVerifier(passes.Config{
-		Objects: objs, Secrets: i.Secrets, URL: "https://gateway.example.com", Fresh: passes.RemoteFresh, Now: now,
+	t.Cleanup(p.members.Close)
+	p.verifier = passes.NewVerifier(passes.Config{
+		Objects: objs, Secrets: secretStore, URL: gatewayURL, Fresh: passes.RemoteFresh, Now: now,
 	})
-	authorizer := access.NewAuthorizer(access.Config{Store: objs, Now: now})
-	return func() {
-		u := &identity.User{Name: "alice", Groups: []string{"dev"}}
-		if err := verifier.CheckCertificate(t.Context(), leaf, u); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := authorizer.Policy(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := members.Get(t.Context(), "member1"); err != nil {
-			t.Fatal(err)
-		}
+	p.authorizer = access.NewAuthorizer(access.Config{Store: objs, Now: now})
+	p.fleet = members.NewPool(members.Config{
+		Objects: objs, Members: p.members, Freshness: cluster.Remote.Object, Now: now, Log: slog.New(slog.DiscardHandler),
+	})
+	return p
+}
+
+func (p *process) checkCertificate(leaf *x509.Certificate) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return p.verifier.CheckCertificate(ctx, leaf, &identity.User{Name: "alice", Groups: []string{"dev"}})
 	}
+}
+
+func (p *process) checkPass(token string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		u, err := p.verifier.AuthenticateToken(ctx, token)
+		if err == nil && u == nil {
+			err = errors.New("the pass identifies nobody")
+		}
+		return err
+	}
+}
+
+func (p *process) readRoles(ctx context.Context) error {
+	_, err := p.authorizer.Policy(ctx)
+	return err
+}
+
+func (p *process) findCluster(ctx context.Context) error {
+	_, err := p.members.Get(ctx, "member1")
+	return err
+}
+
+func (p *process) listFleet(ctx context.Context) error {
+	_, err := p.fleet.Inventory(ctx)
+	return err
 }
 
 const memberKubeconfig = `{"apiVersion":"v1","kind":"Config","current-context":"m",
