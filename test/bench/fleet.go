@@ -176,8 +176,8 @@ const podsPath = "/api/v1/pods"
 // fleetLatency measures lists of 100 pods of each of several members. The slowest member has a latency of 50 ms.
 func fleetLatency(ctx context.Context, out io.Writer, kubectl, dir string) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\nLIST of 100 pods each\tfleet p50 ms\tp95 ms\tslowest alone p50 ms\tratio\tkubectl at the "+
-		"fleet ms\tkubectl, one by one ms\t")
+	_, _ = fmt.Fprintln(tw, "\nLIST of 100 pods each\tMiB in all\tfleet p50 ms\tp95 ms\tslowest alone p50 ms\tratio\t"+
+		"CPU ms of the gateway\tbusy % of the machine\tkubectl at the fleet ms\tkubectl, one by one ms\t")
 	for _, n := range []int{1, 2, 10, 50} {
 		if err := fleetLatencyOf(ctx, tw, n, kubectl, dir); err != nil {
 			return fmt.Errorf("%d members: %w", n, err)
@@ -192,20 +192,10 @@ func fleetLatencyOf(ctx context.Context, tw io.Writer, n int, kubectl, dir strin
 		return err
 	}
 	defer f.stop()
-	elapsed := map[string][]time.Duration{}
-	for round := range listRounds + 1 {
-		for _, w := range []endpoint{f.fleet, f.slowest} {
-			start := time.Now()
-			if err := get(ctx, w, podsPath); err != nil {
-				return err
-			}
-			if round > 0 {
-				elapsed[w.name] = append(elapsed[w.name], time.Since(start))
-			}
-		}
+	lists, err := f.compareLists(ctx, listRounds)
+	if err != nil {
+		return err
 	}
-	slices.Sort(elapsed["fleet"])
-	slices.Sort(elapsed["slowest"])
 	start := time.Now()
 	if err := raw(ctx, kubectl, "--kubeconfig", f.pass, "--server", strings.TrimSuffix(f.fleet.url, allClusters), "get",
 		"--raw", allClusters+podsPath); err != nil {
@@ -219,10 +209,10 @@ func fleetLatencyOf(ctx context.Context, tw io.Writer, n int, kubectl, dir strin
 			return err
 		}
 	}
-	p50, alone := at(elapsed["fleet"], 0.5), at(elapsed["slowest"], 0.5)
-	_, err = fmt.Fprintf(tw, "%d members\t%.1f\t%.1f\t%.1f\t%.2f\t%.0f\t%.0f\t\n", n, ms(p50),
-		ms(at(elapsed["fleet"], 0.95)),
-		ms(alone), ms(p50)/ms(alone), ms(atOnce), ms(time.Since(start)))
+	p50, alone := at(lists.fleet, 0.5), at(lists.slowest, 0.5)
+	_, err = fmt.Fprintf(tw, "%d members\t%d\t%.1f\t%.1f\t%.1f\t%.2f\t%.0f\t%.0f\t%.0f\t%.0f\t\n", n, lists.size>>20,
+		ms(p50), ms(at(lists.fleet, 0.95)), ms(alone), ms(p50)/ms(alone), ms(lists.gateway), lists.busy, ms(atOnce),
+		ms(time.Since(start)))
 	return err
 }
 

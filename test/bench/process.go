@@ -91,6 +91,38 @@ func cpuTime(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
+// use is the CPU time of a process, and that of the whole machine in ticks.
+type use struct {
+	process   time.Duration
+	busy, all int
+}
+
+func useNow(pid int) (u use, err error) {
+	if u.process, err = cpuTime(pid); err != nil {
+		return u, err
+	}
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return u, err
+	}
+	line, _, _ := strings.Cut(string(stat), "\n")
+	const idle, waiting, guest = 4, 5, 9 // columns; that of user contains guests
+	for i, field := range strings.Fields(line) {
+		n, err := strconv.Atoi(field)
+		switch {
+		case i == 0 || i >= guest:
+			continue
+		case err != nil:
+			return u, fmt.Errorf("/proc/stat: %w", err)
+		}
+		u.all += n
+		if i != idle && i != waiting {
+			u.busy += n
+		}
+	}
+	return u, nil
+}
+
 // samples are the CPU time and the memory of a process, one of each for each interval.
 type samples struct {
 	pid      int
