@@ -127,7 +127,7 @@ func TestWarmProcessReadsEachObjectRarely(t *testing.T) {
 				for key, n := range p.reads {
 					most := 2
 					if key == "revision" {
-						most = 60 // some 24 to 30; the authorizer and the caches may each begin a read
+						most = 30
 					}
 					if n > most {
 						t.Errorf("%s was read %d times in a minute, want at most %d", key, n, most)
@@ -205,7 +205,7 @@ func (p *process) checkPass(token string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		u, err := p.verifier.AuthenticateToken(ctx, token)
 		if err == nil && u == nil {
-			err = errors.New("the pass identifies nobody")
+			err = errors.New("the pass identifies no user")
 		}
 		return err
 	}

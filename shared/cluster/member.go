@@ -45,8 +45,9 @@ type Member struct {
 	Credential kubeconfig.Credential
 	// REST, Streams and Merged use HTTP/2 if the member does, and Upgrade HTTP/1.1. Streams, for endless responses,
 	// buffers less. Merged, for one of many responses that are read together, buffers least. Single, for a response that
-	// is read alone, is REST or also sends reads over idle HTTP/1.1 connections. A canceled read closes such a connection.
-	// None decompresses, follows redirects or reads the environment. They share a circuit breaker.
+	// is read alone, is REST or also sends reads over idle HTTP/1.1 connections. It is REST for private clusters, clusters
+	// behind a proxy and servers without TLS. A canceled read closes such a connection. None decompresses, follows
+	// redirects or reads the environment. They share a circuit breaker.
 	REST, Single, Streams, Merged, Upgrade http.RoundTripper
 
 	tokens        Tokens

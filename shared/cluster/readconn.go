@@ -13,63 +13,63 @@ import (
 	"time"
 )
 
-// maxInterim is the number of informational responses, such as 103, that may precede the response to a read.
-const maxInterim = 5
+// maxInterimResponses is the number of informational responses, such as 103, that may precede the response to a read.
+const maxInterimResponses = 5
 
-// maxTicketWait bounds how long the opening of a connection waits for session tickets.
-const maxTicketWait = time.Second
+// ticketTime is how long a read waits for the end of TLS messages that have arrived without a request. TLS 1.3 sends
+// session tickets after a handshake, so the first read of a connection waits.
+const ticketTime = time.Millisecond
+
+// errNotIdle is the error of a read whose connection ended, or had bytes that no request asked for.
+var errNotIdle = errors.New("the idle connection cannot be used")
 
 // readConn is an HTTP/1.1 connection for one read at a time. The goroutine of the read writes the request and reads the
 // response itself. The two goroutines of a connection of net/http would wake each other for each small read, which
-// costs more CPU time than the read.
+// costs CPU time.
 type readConn struct {
-	conn       net.Conn // without TLS
+	socket     *conn
 	secure     *tls.Conn
 	reader     *bufio.Reader // calls Read
 	writer     *bufio.Writer
 	headerLeft int64 // bytes that Read may return before the end of a header
-	probe      [1]byte
-	// stopInterrupt ends the interruption of the connection by its request's context. It returns false if that has begun.
+	unexpected [1]byte
+	// stopInterrupt unregisters the interruption by the context of the read. It returns false if that has begun.
 	stopInterrupt func() bool
 
-	from       *http.Transport
-	generation int
-	opened     time.Time // with used, of the wall clock, which goes on while the machine sleeps
-	used       time.Time // its last response was complete
+	from       *http.Transport // has its configuration
+	generation int             // of its readPool
+	// Times of the wall clock, which include sleep of the machine.
+	opened time.Time
+	used   time.Time // end of the last response
 }
 
-// openReadConn connects to address, which is a host and a port, as the transport would.
-func openReadConn(ctx context.Context, from *http.Transport, address string) (*readConn, error) {
-	began := time.Now()
+// openReadConn connects to address, a host and a port, with the dialer and the TLS configuration of from.
+func openReadConn(ctx context.Context, from *http.Transport, address string) (_ *readConn, err error) {
+	if from.Proxy != nil {
+		return nil, errors.New("connections for reads use no proxy")
+	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := from.DialContext(ctx, "tcp", address)
+	dialed, err := from.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
+	}
+	socket, ok := dialed.(*conn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("the transport dials a %T", dialed), dialed.Close())
 	}
 	cfg := from.TLSClientConfig.Clone()
 	if cfg.ServerName == "" {
 		cfg.ServerName = host
 	}
-	c := &readConn{conn: conn, secure: tls.Client(conn, cfg), from: from}
-	c.reader, c.writer = bufio.NewReaderSize(c, from.ReadBufferSize), bufio.NewWriterSize(c.secure, from.WriteBufferSize)
+	c := &readConn{socket: socket, secure: tls.Client(socket, cfg), from: from}
 	if err := c.secure.HandshakeContext(ctx); err != nil {
-		_ = c.secure.Close()
-		return nil, err
+		return nil, errors.Join(err, socket.Close())
 	}
-	if p := c.secure.ConnectionState().NegotiatedProtocol; p != "" && p != "http/1.1" {
-		_ = c.secure.Close()
-		return nil, fmt.Errorf("the server chose protocol %q", p)
-	}
-	// TLS 1.3 sends session tickets after the handshake. They arrive within a round trip, and the opening had several.
-	opened := time.Now()
-	if !c.isSilentUntil(opened.Add(min(opened.Sub(began), maxTicketWait))) {
-		_ = c.secure.Close()
-		return nil, errors.New("the server sent bytes before any request, or closed the connection")
-	}
-	c.opened = opened.Round(0)
+	c.reader, c.writer = bufio.NewReaderSize(c, from.ReadBufferSize), bufio.NewWriterSize(c.secure, from.WriteBufferSize)
+	c.opened = time.Now().Round(0)
 	return c, nil
 }
 
@@ -83,7 +83,8 @@ func (c *readConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// roundTrip sends a read. After a response, the caller calls stopInterrupt. After an error, it closes the connection.
+// roundTrip sends a read. After a response, the caller calls stopInterrupt. After an error, which is errNotIdle if
+// nothing was sent, the caller closes the connection.
 func (c *readConn) roundTrip(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
 	c.stopInterrupt = context.AfterFunc(ctx, func() { _ = c.secure.SetDeadline(time.Unix(1, 0)) })
@@ -100,7 +101,11 @@ func (c *readConn) roundTrip(r *http.Request) (*http.Response, error) {
 
 // exchange writes the request and reads the response up to its body.
 func (c *readConn) exchange(r *http.Request) (*http.Response, error) {
-	if err := c.secure.SetDeadline(time.Now().Add(c.from.ResponseHeaderTimeout)); err != nil {
+	deadline := time.Now().Add(c.from.ResponseHeaderTimeout)
+	if err := c.secure.SetDeadline(deadline); err != nil || !c.isIdle() {
+		return nil, errNotIdle
+	}
+	if err := c.secure.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
 	if r.Context().Err() != nil {
@@ -113,34 +118,34 @@ func (c *readConn) exchange(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	c.headerLeft = c.from.MaxResponseHeaderBytes
-	for range maxInterim + 1 {
+	for range maxInterimResponses + 1 {
 		resp, err := http.ReadResponse(c.reader, r)
 		switch {
 		case err != nil:
 			return nil, err
-		case resp.StatusCode == http.StatusSwitchingProtocols:
-			return nil, errors.New("the server switches protocols without a request")
+		case resp.StatusCode < http.StatusContinue || resp.StatusCode == http.StatusSwitchingProtocols:
+			return nil, fmt.Errorf("the status code %d is no response to a read", resp.StatusCode)
+		case resp.StatusCode < http.StatusOK:
 		case resp.ContentLength < 0 && len(resp.TransferEncoding) == 0:
 			return nil, errors.New("the response ends with its connection, so it would look complete if it breaks off")
-		case resp.StatusCode >= http.StatusOK:
+		default:
 			c.headerLeft = math.MaxInt64
 			return resp, c.secure.SetDeadline(time.Time{})
 		}
 	}
-	return nil, fmt.Errorf("more than %d informational responses", maxInterim)
+	return nil, fmt.Errorf("more than %d informational responses", maxInterimResponses)
 }
 
-// isIdle reports whether the connection is open, and has no bytes that no request asked for.
+// isIdle reports whether the connection is open and has no unsolicited bytes. It does not find a part of a TLS record,
+// nor do connections of net/http.
 func (c *readConn) isIdle() bool {
-	socket, ok := c.conn.(*conn)
-	return ok && !socket.isStale() && c.reader.Buffered() == 0 && c.isSilentUntil(time.Unix(1, 0))
-}
-
-// isSilentUntil reports whether no data arrive before t. If t has passed, it finds only what TLS has already received.
-func (c *readConn) isSilentUntil(t time.Time) bool {
-	if err := c.secure.SetReadDeadline(t); err != nil {
+	until := time.Unix(1, 0) // finds only what TLS has received before
+	if c.socket.isStale() {
+		until = time.Now().Add(ticketTime)
+	}
+	if c.reader.Buffered() > 0 || c.secure.SetReadDeadline(until) != nil {
 		return false
 	}
-	n, err := c.secure.Read(c.probe[:])
+	n, err := c.secure.Read(c.unexpected[:])
 	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded)
 }

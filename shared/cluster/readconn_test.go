@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// respond sends text instead of a response. over HTTP/1.1 it then leaves the connection open until it is closed.
+// respond sends text as the response, and leaves the connection open until the gateway closes it.
 func respond(w http.ResponseWriter, text ...string) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -48,7 +49,8 @@ func TestUnusableResponsesAreReplaced(t *testing.T) {
 		"not HTTP":               "hello\r\n\r\n",
 		"large header":           ok + "A: " + strings.Repeat("a", 2<<20) + "\r\nContent-Length: 0\r\n\r\n",
 		"large interim":          "HTTP/1.1 103 Early\r\nA: " + strings.Repeat("a", 2<<20) + "\r\n\r\n",
-		"many interim":           strings.Repeat("HTTP/1.1 103 Early\r\n\r\n", maxInterim+1) + ok + "\r\n",
+		"many interim":           strings.Repeat("HTTP/1.1 103 Early\r\n\r\n", maxInterimResponses+1) + ok + "\r\n",
+		"no status code":         "HTTP/1.1 050 ?\r\nContent-Length: 38\r\n\r\n" + ok + "Content-Length: 0\r\n\r\n",
 		"another protocol":       "HTTP/1.1 101 Switching\r\nUpgrade: a\r\nConnection: Upgrade\r\n\r\n",
 		"two lengths":            ok + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
 		"no length":              ok + "\r\nthe first half",
@@ -67,8 +69,8 @@ func TestUnusableResponsesAreReplaced(t *testing.T) {
 	}
 }
 
-// TestResponsesByHTTP1 fails if a body or its end were another than the member sent, or if a connection was used again
-// that must not be.
+// TestResponsesByHTTP1 fails if a body differed from what the member sent, or if a connection with other bytes was used
+// again.
 func TestResponsesByHTTP1(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\n"
 	for name, tt := range map[string]struct {
@@ -100,26 +102,31 @@ func TestResponsesByHTTP1(t *testing.T) {
 				t.Errorf("%d bytes %.20q, %v; want %d bytes %.20q", len(got), got, err, len(tt.want), tt.want)
 			}
 			if tt.isReusable {
-				conn := p.acquire()
-				if conn == nil {
-					t.Fatal("the connection is not used again")
+				if conn := p.acquire(); conn == nil || !conn.isIdle() {
+					t.Error("the connection is not used again")
+				} else {
+					p.discard(conn)
 				}
-				p.discard(conn)
 				return
 			}
-			waittest.Until(t, "the connection is not used again", func() bool {
-				if conn := p.acquire(); conn != nil {
-					p.release(conn) // its record may not have arrived yet
-					return false
+			waittest.Until(t, "the other bytes arrive", func() bool {
+				conn := p.acquire()
+				if conn == nil {
+					return true
 				}
-				return true
+				isIdle := conn.isIdle()
+				p.release(conn)
+				return !isIdle
 			})
+			if got := read(t, m); got != byHTTP2 {
+				t.Errorf("the next read has %q", got)
+			}
 		})
 	}
 }
 
-// TestBrokenBody fails if a body that breaks off looked complete.
-func TestBrokenBody(t *testing.T) {
+// TestTruncatedBodyIsAnError fails if a body that breaks off looked complete, also to a reader that reads again.
+func TestTruncatedBodyIsAnError(t *testing.T) {
 	m, p := newReader(t, newReadServer(t, nil, func(w http.ResponseWriter, r *http.Request) {
 		if r.Proto == byHTTP1 && r.URL.Path == "/raw" {
 			w.Header().Set("Content-Length", "2")
@@ -133,15 +140,18 @@ func TestBrokenBody(t *testing.T) {
 	if got, err := io.ReadAll(resp.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%q, %v", got, err)
 	}
+	if n, err := resp.Body.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a second reader gets %d bytes, %v", n, err)
+	}
 	_ = resp.Body.Close()
 	if p.openConns() != 0 || p.inFlight.Load() != 0 {
 		t.Errorf("%d connections, %d in flight", p.openConns(), p.inFlight.Load())
 	}
 }
 
-// TestCancelDuringBody fails if a canceled read waited for its member, had another error than that of its context, or
-// left its connection open.
-func TestCancelDuringBody(t *testing.T) {
+// TestCancellationEndsBody fails if a canceled read waited for its member, had another error than that of its context,
+// or left its connection open.
+func TestCancellationEndsBody(t *testing.T) {
 	m, p := newRawReader(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na")
 	why := errors.New("the caller left")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -163,8 +173,8 @@ func TestCancelDuringBody(t *testing.T) {
 	}
 }
 
-// TestCloseDuringBody fails if Close read the rest of a response, which a member may never send.
-func TestCloseDuringBody(t *testing.T) {
+// TestCloseReadsNoRest fails if Close read the rest of a response, which a member may never send.
+func TestCloseReadsNoRest(t *testing.T) {
 	m, p := newRawReader(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na")
 	_ = startByHTTP1(t, m, "/raw").Body.Close()
 	if p.openConns() != 0 || p.inFlight.Load() != 0 {
@@ -172,8 +182,8 @@ func TestCloseDuringBody(t *testing.T) {
 	}
 }
 
-// TestBodiesMayLast fails if the deadline of a header also ended a body.
-func TestBodiesMayLast(t *testing.T) {
+// TestHeaderTimeoutDoesNotEndBody fails if the deadline of a header also ended a body.
+func TestHeaderTimeoutDoesNotEndBody(t *testing.T) {
 	t.Parallel()
 	const timeout = 5 * time.Second
 	next := make(chan struct{})
@@ -193,9 +203,9 @@ func TestBodiesMayLast(t *testing.T) {
 	_ = resp.Body.Close()
 }
 
-// TestInvalidHeaders fails if a value with a line break was sent, which http.Request.Write would replace by a space.
-// The name of an impersonated user would then be another one.
-func TestInvalidHeaders(t *testing.T) {
+// TestInvalidHeadersAreRefused fails if a value with a line break was sent, which http.Request.Write would replace by a
+// space. The name of an impersonated user would then be another one.
+func TestInvalidHeadersAreRefused(t *testing.T) {
 	m, p := newRawReader(t)
 	for _, header := range []http.Header{{"Impersonate-User": {"a\nb"}}, {"A\nB": {"c"}}, {"A B": {"c"}}} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, m.Server.String(), nil)
@@ -213,22 +223,30 @@ func TestInvalidHeaders(t *testing.T) {
 	}
 }
 
-// TestServersThatSpeakFirst fails if a connection could be used whose server sent bytes before any request, or closed
-// it.
-func TestServersThatSpeakFirst(t *testing.T) {
+// TestUnsolicitedBytesMakeConnectionUnusable fails if a connection could be used whose server sent bytes before any
+// request, or closed it. The session tickets of TLS 1.3 are no such bytes.
+func TestUnsolicitedBytesMakeConnectionUnusable(t *testing.T) {
 	srv := newReadServer(t, nil, nil)
 	_, p := newReader(t, srv, 100)
-	for name, text := range map[string]string{"bytes": "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "end": ""} {
+	for name, tt := range map[string]struct {
+		text   string
+		isOpen bool // the server leaves the connection open
+		isIdle bool
+	}{
+		"bytes":   {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", true, false},
+		"end":     {"", false, false},
+		"tickets": {"", true, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: srv.TLS.Certificates,
-				MinVersion: tls.VersionTLS12})
+				MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert}) // so that tickets come last
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = ln.Close() }()
 			var group sync.WaitGroup
 			defer group.Wait()
-			finish := make(chan struct{})
+			defer func() { _ = ln.Close() }()
+			sent, finish := make(chan struct{}), make(chan struct{})
 			defer close(finish)
 			group.Go(func() {
 				conn, err := ln.Accept()
@@ -236,18 +254,39 @@ func TestServersThatSpeakFirst(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				_, _ = io.WriteString(conn, text) // after the handshake
-				if text != "" {
-					<-finish
+				_, _ = io.WriteString(conn, tt.text) // after the handshake, and its tickets
+				if !tt.isOpen {
+					_ = conn.Close()
 				}
+				close(sent)
+				<-finish
 				_ = conn.Close()
 			})
 			conn, err := openReadConn(t.Context(), p.transport(), ln.Addr().String())
 			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.socket.Close() }()
+			<-sent
+			if tt.isIdle {
+				if waittest.Until(t, "the tickets arrive", conn.socket.isStale); !conn.isIdle() || conn.socket.isStale() {
+					t.Error("the connection is unusable after its tickets")
+				}
 				return
 			}
-			defer func() { _ = conn.secure.Close() }()
 			waittest.Until(t, "the connection is unusable", func() bool { return !conn.isIdle() })
 		})
+	}
+}
+
+// TestOnlyPathsAreSimpleReads fails if a path could become another host or another request over HTTP/1.1.
+func TestOnlyPathsAreSimpleReads(t *testing.T) {
+	for opaque, want := range map[string]bool{
+		"/api/v1/pods": true, "": false, "//host/api": false, "http://host/api": false, "/a b": false, "/ö": false,
+	} {
+		r := &http.Request{Method: http.MethodGet, URL: &url.URL{Scheme: "https", Host: "m", Opaque: opaque}}
+		if got := isSimpleRead(r); got != want {
+			t.Errorf("%q: %v", opaque, got)
+		}
 	}
 }

@@ -77,8 +77,8 @@ func (p *readPool) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !isSimpleRead(r) {
 		return p.next.RoundTrip(r)
 	}
-	isFew := p.inFlight.Add(1) <= maxReads
-	resp, conn, err := p.send(r, isFew)
+	mayUseHTTP1 := p.inFlight.Add(1) <= maxReads
+	resp, conn, err := p.send(r, mayUseHTTP1)
 	if err != nil {
 		p.inFlight.Add(-1)
 		return nil, err
@@ -87,39 +87,43 @@ func (p *readPool) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // send returns a response with its connection, which is nil over HTTP/2.
-func (p *readPool) send(r *http.Request, isFew bool) (*http.Response, *readConn, error) {
-	if isFew {
-		if conn := p.acquire(); conn != nil {
-			resp, err := conn.roundTrip(r)
-			if err == nil {
-				return resp, conn, nil
-			}
-			p.discard(conn)
-			switch {
-			case r.Context().Err() != nil:
-				return nil, nil, err
-			case hasExceededDeadline(err):
-				p.closeIdle() // which may have the same dead path
-				return nil, nil, err
-			}
+func (p *readPool) send(r *http.Request, mayUseHTTP1 bool) (*http.Response, *readConn, error) {
+	for mayUseHTTP1 {
+		conn := p.acquire()
+		if conn == nil {
+			break
 		}
+		resp, err := conn.roundTrip(r)
+		if err == nil {
+			return resp, conn, nil
+		}
+		p.discard(conn)
+		switch {
+		case r.Context().Err() != nil:
+			return nil, nil, err
+		case hasExceededDeadline(err):
+			p.closeIdle() // which may have the same dead path
+			return nil, nil, err
+		}
+		mayUseHTTP1 = errors.Is(err, errNotIdle)
 	}
 	resp, err := p.next.RoundTrip(r)
 	return resp, nil, err
 }
 
-// isSimpleRead reports whether r is a GET that HTTP/1.1 conveys as exactly as HTTP/2. A request line cannot contain a
-// space, which net/http does not escape in a query.
+// isSimpleRead reports whether r is a GET that HTTP/1.1 conveys as exactly as HTTP/2. http.Request.Write does not
+// escape spaces, reads a host after two slashes, and changes invalid headers.
 func isSimpleRead(r *http.Request) bool {
 	isUnsafe := func(c rune) bool { return c <= ' ' || c >= 0x7f }
-	if r.Method != http.MethodGet || r.Body != nil || r.URL.Opaque == "" ||
+	isInvalid := func(value string) bool { return !httpguts.ValidHeaderFieldValue(value) }
+	if r.Method != http.MethodGet || r.Body != nil ||
+		!strings.HasPrefix(r.URL.Opaque, "/") || strings.HasPrefix(r.URL.Opaque, "//") ||
 		strings.ContainsFunc(r.URL.Opaque, isUnsafe) || strings.ContainsFunc(r.URL.RawQuery, isUnsafe) {
 		return false
 	}
 	for name, values := range r.Header {
-		isInvalid := func(value string) bool { return !httpguts.ValidHeaderFieldValue(value) }
 		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, isInvalid) {
-			return false // the transport refuses it, while http.Request.Write would change it
+			return false
 		}
 	}
 	return true
@@ -142,7 +146,7 @@ func (p *readPool) acquire() *readConn {
 			last := len(p.idle) - 1
 			conn := p.idle[last]
 			p.idle = p.idle[:last]
-			if conn.from == from && now.Sub(conn.used) < readIdleTimeout && conn.isIdle() {
+			if conn.from == from && now.Sub(conn.used) < readIdleTimeout {
 				return conn
 			}
 			unusable = append(unusable, conn)
@@ -177,7 +181,7 @@ func (p *readPool) openIdle(ctx context.Context, from *http.Transport, generatio
 	p.stop = nil
 }
 
-// track counts the read as in flight until its response is closed.
+// track counts the read as in flight until its response is closed, which must be done even after a cancellation.
 func (p *readPool) track(resp *http.Response, conn *readConn) *http.Response {
 	body := &readBody{ReadCloser: resp.Body, pool: p, conn: conn, response: resp}
 	if resp.Body == http.NoBody {
@@ -211,7 +215,7 @@ func (p *readPool) discard(conns ...*readConn) {
 		return
 	}
 	for _, conn := range conns {
-		_ = conn.secure.Close()
+		_ = conn.socket.Close() // that of TLS could wait for the member
 	}
 	p.mu.Lock()
 	p.open -= len(conns)
@@ -261,19 +265,24 @@ type readBody struct {
 	pool     *readPool
 	conn     *readConn // nil over HTTP/2
 	response *http.Response
+	err      error // of Read. That of net/http returns io.EOF after io.ErrUnexpectedEOF
 	hasEnded atomic.Bool
 	closed   atomic.Bool
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader. It returns its first error again.
 func (b *readBody) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
 	n, err := b.ReadCloser.Read(p)
 	switch cause := context.Cause(b.response.Request.Context()); {
 	case errors.Is(err, io.EOF):
 		b.hasEnded.Store(true)
 	case err != nil && cause != nil:
-		return n, cause // instead of the error of the interrupted connection
+		err = cause // instead of that of the interrupted connection
 	}
+	b.err = err
 	return n, err
 }
 
@@ -287,7 +296,7 @@ func (b *readBody) Close() error {
 	if b.conn == nil {
 		return b.ReadCloser.Close()
 	}
-	if isReusable := b.conn.stopInterrupt() && b.hasEnded.Load() && !b.response.Close; isReusable {
+	if b.conn.stopInterrupt() && b.hasEnded.Load() && !b.response.Close {
 		b.pool.release(b.conn)
 	} else {
 		b.pool.discard(b.conn)

@@ -250,8 +250,10 @@ func TestMembersHaveFewConnections(t *testing.T) {
 // TestManyReadsUseHTTP2 fails if reads of a member with many in flight used or opened other connections.
 func TestManyReadsUseHTTP2(t *testing.T) {
 	finish := make(chan struct{})
+	var slow atomic.Int32
 	srv := newReadServer(t, nil, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
+			slow.Add(1)
 			<-finish
 		}
 	})
@@ -268,7 +270,7 @@ func TestManyReadsUseHTTP2(t *testing.T) {
 			_ = resp.Body.Close()
 		})
 	}
-	waittest.Until(t, "the reads are in flight", func() bool { return p.inFlight.Load() == maxReads })
+	waittest.Until(t, "the reads are in flight", func() bool { return slow.Load() == maxReads })
 	before := p.openConns()
 	for range 10 * readsPerOpening {
 		if got := read(t, m); got != byHTTP2 || p.openConns() != before {
@@ -326,7 +328,7 @@ func TestReadsAreRepeatedByHTTP2(t *testing.T) {
 		t.Error("a canceled read is repeated")
 	}
 	group.Wait()
-	p.transport().ResponseHeaderTimeout = 100 * time.Millisecond
+	p.transport().ResponseHeaderTimeout = 2 * time.Second
 	if resp, err := start(t.Context(), m, http.MethodGet, "/hangs", nil); err == nil {
 		_ = resp.Body.Close()
 		t.Error("a read that timed out is repeated")
@@ -406,19 +408,32 @@ func TestReadConnectionsAreClosed(t *testing.T) {
 	}
 }
 
-// TestReadsOfPrivateMember fails if reads opened connections through a tunnel beside that of HTTP/2, or to a server
-// without TLS.
-func TestReadsOfPrivateMember(t *testing.T) {
-	for server, mode := range map[string]v1alpha1.SyncMode{"https://m": v1alpha1.Pull, "http://m": v1alpha1.Push} {
-		u, err := url.Parse(server)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{SyncMode: mode}}
-		m := newMember(c, &kubeconfig.Config{Server: u, TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, DialPolicy{}, nil,
-			semaphore.NewWeighted(1))
-		if m.Single != m.REST {
-			t.Errorf("%s has a pool", server)
-		}
+// TestOnlyDirectTLSMembersHavePool fails if reads opened connections through a tunnel beside that of HTTP/2, to a
+// server without TLS, or past a proxy.
+func TestOnlyDirectTLSMembersHavePool(t *testing.T) {
+	for name, tt := range map[string]struct {
+		server  string
+		mode    v1alpha1.SyncMode
+		proxy   *url.URL
+		hasPool bool
+	}{
+		"direct":  {"https://m", v1alpha1.Push, nil, true},
+		"private": {"https://m", v1alpha1.Pull, nil, false},
+		"plain":   {"http://m", v1alpha1.Push, nil, false},
+		"proxied": {"https://m", v1alpha1.Push, &url.URL{Scheme: "http", Host: "proxy:3128"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u, err := url.Parse(tt.server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{SyncMode: tt.mode}}
+			m := newMember(c, &kubeconfig.Config{Server: u, ProxyURL: tt.proxy,
+				TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, DialPolicy{}, nil, semaphore.NewWeighted(1))
+			t.Cleanup(m.Close)
+			if hasPool := m.Single != m.REST; hasPool != tt.hasPool {
+				t.Errorf("it has a pool: %v", hasPool)
+			}
+		})
 	}
 }

@@ -91,13 +91,13 @@ func cpuTime(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
-// use is the CPU time of a process, and that of the whole machine in ticks.
-type use struct {
+// cpuUsage is the CPU time of a process, and that of the whole machine in ticks.
+type cpuUsage struct {
 	process   time.Duration
 	busy, all int
 }
 
-func useNow(pid int) (u use, err error) {
+func readCPUUsage(pid int) (u cpuUsage, err error) {
 	if u.process, err = cpuTime(pid); err != nil {
 		return u, err
 	}
