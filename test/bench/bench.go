@@ -68,6 +68,14 @@ func allParts(hammerRate int, watch churnOptions) []part {
 	}
 }
 
+// partNames returns the parts in the order of a page.
+func partNames() (names []string) {
+	for _, p := range allParts(0, churnOptions{}) {
+		names = append(names, p.name)
+	}
+	return append(names, peersSection)
+}
+
 // run measures the named parts, or all.
 func run(ctx context.Context, out *report, names []string, hammerRate int, watch churnOptions) (err error) {
 	parts := allParts(hammerRate, watch)
@@ -98,7 +106,9 @@ func run(ctx context.Context, out *report, names []string, hammerRate int, watch
 				return err
 			}
 		}
+		out.begin(p.name)
 		if partErr := p.measure(ctx, out, set, dir); partErr != nil { // the others are measured, too
+			out.discard()
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", p.name, partErr))
 		}
 		if ctx.Err() != nil {

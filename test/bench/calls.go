@@ -166,7 +166,7 @@ func compareCalls(ctx context.Context, out *report, endpoints []*proxied, loads 
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(tw, "load\tthrough\tp50 ms\tp99 ms\tcalls/s\tCPU µs\t"+
 		"p50 / direct\tp50 / proxy\tp99 / proxy\tcalls/s / proxy\tCPU / proxy\t")
-	diagram := plot{title: "Median duration of a call, relative to a bare ReverseProxy", file: "benchmarks-calls.svg"}
+	diagram := plot{title: "Median duration of a call, relative to a bare ReverseProxy"}
 	for _, p := range endpoints {
 		diagram.endpoints = append(diagram.endpoints, p.name)
 	}
@@ -210,7 +210,7 @@ func compareCalls(ctx context.Context, out *report, endpoints []*proxied, loads 
 				one(p50), one(p99), one(rate), used, over(0, p50), over(1, p50), over(1, p99), over(1, rate), usedOverProxy)
 		}
 	}
-	out.plots = append(out.plots, diagram)
+	out.addPlot(diagram)
 	return tw.Flush()
 }
 

@@ -4,12 +4,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -48,7 +46,8 @@ Without a PART, all are measured:
   --peer NAME=URL   URL of that cluster at another gateway, or a kubeconfig; may be repeated. An HTTPS URL is used with
                     the CA and the credential of --cluster, an HTTP URL without a credential
   --check-scale     check lists and a watch of 100 clusters, instead of measuring
-  --write FILE      also write a page with the tables and plots: docs/benchmarks.md
+  --write FILE      also write a page with the tables and plots: docs/benchmarks.md. It keeps the figures of parts that
+                    are not measured, or that fail
   --help            print this help
 
 With BENCH_PROFILES=DIR, gateways in processes of their own write CPU profiles to DIR: make profile.
@@ -83,8 +82,7 @@ func main() {
 	if watch.rate <= 0 || watch.rate > 100 || watch.duration <= 0 {
 		exit(errors.New("--watch-time and --watch-rate: want a positive duration, and a rate of at most 100"))
 	}
-	var tables bytes.Buffer
-	out := &report{Writer: io.MultiWriter(os.Stdout, &tables)}
+	out := &report{out: os.Stdout}
 	var err error
 	switch {
 	case *kubeconfig != "" && flags.NArg() > 0, *kubeconfig == "" && len(peers) > 0:
@@ -94,9 +92,9 @@ func main() {
 	default:
 		err = run(ctx, out, flags.Args(), *hammerRate, watch)
 	}
-	err = errors.Join(err, out.printGoals(os.Stdout))
-	if err == nil && *page != "" {
-		err = out.writePage(*page, tables.String(), arguments(flags))
+	err = errors.Join(err, out.printGoals())
+	if *page != "" && ctx.Err() == nil {
+		err = errors.Join(err, out.writePage(*page, partNames(), arguments(flags)))
 	}
 	exit(err)
 }
@@ -135,7 +133,7 @@ func commandOf(names []string) func(context.Context) error {
 	case len(names) == 1 && names[0] == plainCommand:
 		return servePlainWatches
 	case len(names) == 1 && names[0] == "--check-scale":
-		return func(ctx context.Context) error { return checkScale(ctx, &report{Writer: os.Stdout}) }
+		return func(ctx context.Context) error { return checkScale(ctx, &report{out: os.Stdout}) }
 	}
 	return nil
 }

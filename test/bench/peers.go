@@ -13,6 +13,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
+// peersSection is the section of a page for calls to a cluster of the user, which differs from that of the part calls.
+const peersSection = "peers"
+
 // callsOfPeers is restCalls for the cluster of a kubeconfig, which other gateways know, too.
 func callsOfPeers(ctx context.Context, out *report, kubeconfig string, peers []peer) (err error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -31,6 +34,7 @@ func callsOfPeers(ctx context.Context, out *report, kubeconfig string, peers []p
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	out.begin(peersSection)
 	return measureCalls(ctx, out, kubeconfig, peers, dir)
 }
 

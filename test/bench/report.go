@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"html"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,12 +19,19 @@ import (
 	"time"
 )
 
-// report prints tables, and collects them for a page.
+// report prints tables, and collects the sections of a page.
 type report struct {
-	io.Writer
+	out        io.Writer
 	kubernetes string // version of the real clusters; empty without them
-	plots      []plot
-	goals      []goal
+	sections   []*section
+}
+
+// section is what one part measured.
+type section struct {
+	part   string
+	tables bytes.Buffer
+	goals  []goal
+	plots  []plot
 }
 
 // goal is a figure that a part measured, beside its limit.
@@ -33,14 +42,37 @@ type goal struct {
 	isReached bool
 }
 
+// begin starts the section of a part.
+func (r *report) begin(part string) { r.sections = append(r.sections, &section{part: part}) }
+
+// discard removes the section of a part that failed.
+func (r *report) discard() { r.sections = r.sections[:len(r.sections)-1] }
+
+func (r *report) current() *section { return r.sections[len(r.sections)-1] }
+
+// Write implements io.Writer. It prints a part of a table.
+func (r *report) Write(text []byte) (int, error) {
+	r.current().tables.Write(text)
+	return r.out.Write(text)
+}
+
 // atMost adds a goal that is reached up to limit.
 func (r *report) atMost(name string, figure, limit float64, unit string) {
-	r.goals = append(r.goals, goal{name, fmt.Sprintf("at most %g%s", limit, unit), figure, figure <= limit})
+	s := r.current()
+	s.goals = append(s.goals, goal{name, fmt.Sprintf("at most %g%s", limit, unit), figure, figure <= limit})
 }
 
 // atLeast adds a goal that is reached from limit on.
 func (r *report) atLeast(name string, figure, limit float64, unit string) {
-	r.goals = append(r.goals, goal{name, fmt.Sprintf("at least %g%s", limit, unit), figure, figure >= limit})
+	s := r.current()
+	s.goals = append(s.goals, goal{name, fmt.Sprintf("at least %g%s", limit, unit), figure, figure >= limit})
+}
+
+// addPlot adds the plot of a section, which has one at most.
+func (r *report) addPlot(p plot) {
+	s := r.current()
+	p.file = "benchmarks-" + s.part + ".svg"
+	s.plots = append(s.plots, p)
 }
 
 func (g goal) verdict() string {
@@ -50,62 +82,85 @@ func (g goal) verdict() string {
 	return "missed"
 }
 
-// printGoals prints a table of the goals. The page has its own.
-func (r *report) printGoals(out io.Writer) error {
-	if len(r.goals) == 0 {
-		return nil
-	}
-	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+// printGoals prints a table of the goals. The page has one for each part.
+func (r *report) printGoals() error {
+	tw := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(tw, "\ngoal\tlimit\tmeasured\t")
-	for _, g := range r.goals {
-		_, _ = fmt.Fprintf(tw, "%s\t%s\t%.4g\t%s\n", g.name, g.limit, g.figure, g.verdict())
+	for _, s := range r.sections {
+		for _, g := range s.goals {
+			_, _ = fmt.Fprintf(tw, "%s\t%s\t%.4g\t%s\n", g.name, g.limit, g.figure, g.verdict())
+		}
 	}
 	return tw.Flush()
 }
 
 // plot is a diagram of ratios: for each load, one bar for each endpoint.
 type plot struct {
-	title, file string
+	title, file string // file is set by addPlot
 	loads       []string
 	endpoints   []string
 	ratios      [][]float64 // by load, then by endpoint
 }
 
-// writePage writes docs/benchmarks.md, or another file, and the plots beside it. tables is what the parts printed, and
-// arguments are those of the program without --write.
-func (r *report) writePage(file, tables string, arguments []string) error {
-	var page strings.Builder
-	page.WriteString("# Benchmarks\n\nThis page shows the last run of the benchmarks that the row `command` names, for " +
-		"readers who compare\ngateways. [performance.md](explanation/performance.md) explains the figures. Compare " +
-		"two of them\nonly within a run.\n\n")
+const pageStart = "# Benchmarks\n\nThis page shows the last run of each part of the benchmarks, for readers who " +
+	"compare gateways.\n[performance.md](explanation/performance.md) explains the figures. Compare two of them only " +
+	"within a\npart. `go run ./test/bench --help` lists the parts.\n"
+
+// writePage writes docs/benchmarks.md, or another file, and the plots beside it. The page keeps the sections of parts
+// that this run did not measure. order has all parts, and arguments are those of the program without --write.
+func (r *report) writePage(file string, order, arguments []string) error {
+	old, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	const heading = "\n## "
+	texts := map[string]string{}
+	for _, text := range strings.Split(string(old), heading)[1:] {
+		part, text, _ := strings.Cut(text, "\n")
+		texts[part] = text
+	}
+	for _, s := range r.sections {
+		texts[s.part] = s.page(r.origin(arguments))
+		for _, p := range s.plots {
+			if err := os.WriteFile(filepath.Join(filepath.Dir(file), p.file), p.svg(), 0o600); err != nil {
+				return err
+			}
+		}
+	}
+	page := pageStart
+	for _, part := range order {
+		if text, ok := texts[part]; ok {
+			page += heading + part + "\n" + strings.TrimRight(text, "\n") + "\n"
+		}
+	}
+	return os.WriteFile(file, []byte(page), 0o600)
+}
+
+// origin returns a table with the revision and the circumstances of the run.
+func (r *report) origin(arguments []string) string {
 	command := "make bench"
 	if len(arguments) > 0 {
 		command = "make build-bench moto && go run ./test/bench " + strings.Join(arguments, " ")
 	}
-	page.WriteString("| | |\n|---|---|\n")
-	for _, row := range [][2]string{
-		{"date", time.Now().UTC().Format(time.DateOnly)}, {"machine", machine()}, {"Go", runtime.Version()},
-		{"Kubernetes", cmp.Or(r.kubernetes, "stand-ins only")}, {"revision", revision()},
-		{"the compiler's profile of gateways in processes of their own", profileOfBuild()},
-		{"command", "`" + command + "`"},
-	} {
-		_, _ = fmt.Fprintf(&page, "| %s | %s |\n", row[0], row[1])
+	return fmt.Sprintf("\n| revision | date | machine | Go | Kubernetes | profile of compiled gateways | command |\n"+
+		"|---|---|---|---|---|---|---|\n| %s | %s | %s | %s | %s | %s | `%s` |\n", revision(),
+		time.Now().UTC().Format(time.DateOnly), machine(), runtime.Version(), cmp.Or(r.kubernetes, "stand-ins only"),
+		profileOfBuild(), command)
+}
+
+// page returns the text of a section below its heading.
+func (s *section) page(origin string) string {
+	text := origin
+	if len(s.goals) > 0 {
+		text += "\n| goal | limit | measured | |\n|---|---|---|---|\n"
 	}
-	if len(r.goals) > 0 {
-		page.WriteString("\n## Goals\n\n| goal | limit | measured | |\n|---|---|---|---|\n")
+	for _, g := range s.goals {
+		text += fmt.Sprintf("| %s | %s | %.4g | %s |\n", g.name, g.limit, g.figure, g.verdict())
 	}
-	for _, g := range r.goals {
-		_, _ = fmt.Fprintf(&page, "| %s | %s | %.4g | %s |\n", g.name, g.limit, g.figure, g.verdict())
+	for _, p := range s.plots {
+		text += fmt.Sprintf("\n![%s](%s)\n", p.title, p.file)
 	}
-	page.WriteString("\n## Measured\n")
-	for _, p := range r.plots {
-		_, _ = fmt.Fprintf(&page, "\n![%s](%s)\n", p.title, p.file)
-		if err := os.WriteFile(filepath.Join(filepath.Dir(file), p.file), p.svg(), 0o600); err != nil {
-			return err
-		}
-	}
-	_, _ = fmt.Fprintf(&page, "\n```text\n%s\n```\n", strings.Trim(tables, "\n"))
-	return os.WriteFile(file, []byte(page.String()), 0o600)
+	return text + fmt.Sprintf("\n```text\n%s\n```\n", strings.Trim(s.tables.String(), "\n"))
 }
 
 func machine() string {

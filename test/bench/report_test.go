@@ -10,30 +10,51 @@ import (
 	"testing"
 )
 
-// TestPage fails if the page lacked its plots, so that readers saw broken images, or a goal.
+// TestPage fails if the page lacked its plots, so that readers saw broken images, or a goal. It also fails if the page
+// lost the figures of a part that a later run did not measure.
 func TestPage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")
-	r := &report{Writer: io.Discard, kubernetes: "v1.36.3", plots: []plot{{
-		title: "p50 < 2", file: "calls.svg", loads: []string{"GET & more", "LIST"}, endpoints: []string{"direct", "gateway"},
-		ratios: [][]float64{{0.5, 1.2}, {1, 4}},
-	}}}
-	r.atMost("p50 / proxy", 1.2, 1.05, "")
-	r.atLeast("calls/s / proxy", 0.96, 0.95, "")
-	if err := r.writePage(file, "\nload  p50\n", []string{"calls"}); err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"](calls.svg)", "load  p50", "go run ./test/bench calls", "| Go | go",
-		"| Kubernetes | v1.36.3 |",
-		"| p50 / proxy | at most 1.05 | 1.2 | missed |", "| calls/s / proxy | at least 0.95 | 0.96 | reached |"} {
-		if !strings.Contains(string(page), want) {
-			t.Errorf("the page lacks %q:\n%s", want, page)
+	order := []string{"idle", "calls", "scale"}
+	write := func(part, table string, fill func(r *report)) string {
+		r := &report{out: io.Discard, kubernetes: "v1.36.3"}
+		r.begin("scale")
+		r.discard() // as if it had failed
+		r.begin(part)
+		_, _ = io.WriteString(r, table)
+		fill(r)
+		if err := r.writePage(file, order, []string{part}); err != nil {
+			t.Fatal(err)
 		}
+		page, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(page)
 	}
-	svg, err := os.Open(filepath.Join(filepath.Dir(file), "calls.svg"))
+	write("calls", "an earlier table", func(r *report) { r.atMost("an earlier goal", 1, 2, "") })
+	write("calls", "\nload  p50\n", func(r *report) {
+		r.addPlot(plot{
+			title: "p50 < 2", loads: []string{"GET & more", "LIST"}, endpoints: []string{"direct", "gateway"},
+			ratios: [][]float64{{0.5, 1.2}, {1, 4}},
+		})
+		r.atMost("p50 / proxy", 1.2, 1.05, "")
+		r.atLeast("calls/s / proxy", 0.96, 0.95, "")
+	})
+	page := write("idle", "streams  MiB", func(*report) {})
+	last := 0
+	for _, want := range []string{"# Benchmarks\n", "\n## idle\n", "streams  MiB", "\n## calls\n", "| v1.36.3 |",
+		"go run ./test/bench calls", "| p50 / proxy | at most 1.05 | 1.2 | missed |",
+		"| calls/s / proxy | at least 0.95 | 0.96 | reached |", "](benchmarks-calls.svg)", "load  p50"} {
+		at := strings.Index(page[last:], want)
+		if at < 0 {
+			t.Errorf("the page lacks %q in this place:\n%s", want, page)
+		}
+		last += max(at, 0)
+	}
+	if strings.Contains(page, "earlier") || strings.Contains(page, "scale") {
+		t.Errorf("the page has figures of a run before the last one, or of a part that failed:\n%s", page)
+	}
+	svg, err := os.Open(filepath.Join(filepath.Dir(file), "benchmarks-calls.svg"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -307,7 +307,7 @@ func scaleLists(ctx context.Context, out *report, f *scaleFleet) error {
 			of(func(r scaleResult) float64 { return r.elapsed.Seconds() }), of(rate)/(1<<20), ratio, peak>>10,
 			of(func(r scaleResult) float64 { return r.cpu.Seconds() }))
 	}
-	out.plots = append(out.plots, diagram)
+	out.addPlot(diagram)
 	return tw.Flush()
 }
 
