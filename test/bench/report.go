@@ -177,12 +177,17 @@ func machine() string {
 	return fmt.Sprintf("%d × %s, %s", runtime.NumCPU(), model, runtime.GOOS)
 }
 
+// revision returns the commit, with "-dirty" if the program may differ from it. The page itself does not count.
 func revision() string {
-	out, err := exec.Command("git", "describe", "--always", "--abbrev=8", "--dirty", "--exclude=*").Output()
+	out, err := exec.Command("git", "describe", "--always", "--abbrev=8", "--exclude=*").Output()
 	if err != nil {
 		return "unknown"
 	}
-	return string(bytes.TrimSpace(out))
+	name := string(bytes.TrimSpace(out))
+	if exec.Command("git", "diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)docs").Run() != nil {
+		name += "-dirty"
+	}
+	return name
 }
 
 // The sizes of a plot in pixels.
