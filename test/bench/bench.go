@@ -106,9 +106,8 @@ func run(ctx context.Context, out *report, names []string, hammerRate int, watch
 				return err
 			}
 		}
-		out.begin(p.name)
-		if partErr := p.measure(ctx, out, set, dir); partErr != nil { // the others are measured, too
-			out.discard()
+		measure := func() error { return p.measure(ctx, out, set, dir) }
+		if partErr := out.measure(p.name, measure); partErr != nil { // the others are measured, too
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", p.name, partErr))
 		}
 		if ctx.Err() != nil {

@@ -210,7 +210,7 @@ func compareCalls(ctx context.Context, out *report, endpoints []*proxied, loads 
 				one(p50), one(p99), one(rate), used, over(0, p50), over(1, p50), over(1, p99), over(1, rate), usedOverProxy)
 		}
 	}
-	out.addPlot(diagram)
+	out.current().plot = &diagram
 	return tw.Flush()
 }
 

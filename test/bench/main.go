@@ -93,7 +93,7 @@ func main() {
 		err = run(ctx, out, flags.Args(), *hammerRate, watch)
 	}
 	err = errors.Join(err, out.printGoals())
-	if *page != "" && ctx.Err() == nil {
+	if *page != "" && len(out.sections) > 0 && ctx.Err() == nil {
 		err = errors.Join(err, out.writePage(*page, partNames(), arguments(flags)))
 	}
 	exit(err)
@@ -133,7 +133,10 @@ func commandOf(names []string) func(context.Context) error {
 	case len(names) == 1 && names[0] == plainCommand:
 		return servePlainWatches
 	case len(names) == 1 && names[0] == "--check-scale":
-		return func(ctx context.Context) error { return checkScale(ctx, &report{out: os.Stdout}) }
+		return func(ctx context.Context) error {
+			out := &report{out: os.Stdout}
+			return out.measure("scale", func() error { return checkScale(ctx, out) })
+		}
 	}
 	return nil
 }

@@ -34,8 +34,7 @@ func callsOfPeers(ctx context.Context, out *report, kubeconfig string, peers []p
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	out.begin(peersSection)
-	return measureCalls(ctx, out, kubeconfig, peers, dir)
+	return out.measure(peersSection, func() error { return measureCalls(ctx, out, kubeconfig, peers, dir) })
 }
 
 // peer is another gateway to the cluster that is measured.

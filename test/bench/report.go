@@ -31,7 +31,7 @@ type section struct {
 	part   string
 	tables bytes.Buffer
 	goals  []goal
-	plots  []plot
+	plot   *plot // nil for none
 }
 
 // goal is a figure that a part measured, beside its limit.
@@ -42,11 +42,15 @@ type goal struct {
 	isReached bool
 }
 
-// begin starts the section of a part.
-func (r *report) begin(part string) { r.sections = append(r.sections, &section{part: part}) }
-
-// discard removes the section of a part that failed.
-func (r *report) discard() { r.sections = r.sections[:len(r.sections)-1] }
+// measure runs a part with a section of its own, and removes the section if the part fails.
+func (r *report) measure(part string, run func() error) error {
+	r.sections = append(r.sections, &section{part: part})
+	err := run()
+	if err != nil {
+		r.sections = r.sections[:len(r.sections)-1]
+	}
+	return err
+}
 
 func (r *report) current() *section { return r.sections[len(r.sections)-1] }
 
@@ -68,12 +72,8 @@ func (r *report) atLeast(name string, figure, limit float64, unit string) {
 	s.goals = append(s.goals, goal{name, fmt.Sprintf("at least %g%s", limit, unit), figure, figure >= limit})
 }
 
-// addPlot adds the plot of a section, which has one at most.
-func (r *report) addPlot(p plot) {
-	s := r.current()
-	p.file = "benchmarks-" + s.part + ".svg"
-	s.plots = append(s.plots, p)
-}
+// plotFile returns the name of the plot's file, which is beside the page.
+func (s *section) plotFile() string { return "benchmarks-" + s.part + ".svg" }
 
 func (g goal) verdict() string {
 	if g.isReached {
@@ -84,6 +84,9 @@ func (g goal) verdict() string {
 
 // printGoals prints a table of the goals. The page has one for each part.
 func (r *report) printGoals() error {
+	if !slices.ContainsFunc(r.sections, func(s *section) bool { return len(s.goals) > 0 }) {
+		return nil
+	}
 	tw := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(tw, "\ngoal\tlimit\tmeasured\t")
 	for _, s := range r.sections {
@@ -96,10 +99,10 @@ func (r *report) printGoals() error {
 
 // plot is a diagram of ratios: for each load, one bar for each endpoint.
 type plot struct {
-	title, file string // file is set by addPlot
-	loads       []string
-	endpoints   []string
-	ratios      [][]float64 // by load, then by endpoint
+	title     string
+	loads     []string
+	endpoints []string
+	ratios    [][]float64 // by load, then by endpoint
 }
 
 const pageStart = "# Benchmarks\n\nThis page shows the last run of each part of the benchmarks, for readers who " +
@@ -121,10 +124,11 @@ func (r *report) writePage(file string, order, arguments []string) error {
 	}
 	for _, s := range r.sections {
 		texts[s.part] = s.page(r.origin(arguments))
-		for _, p := range s.plots {
-			if err := os.WriteFile(filepath.Join(filepath.Dir(file), p.file), p.svg(), 0o600); err != nil {
-				return err
-			}
+		if s.plot == nil {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(filepath.Dir(file), s.plotFile()), s.plot.svg(), 0o600); err != nil {
+			return err
 		}
 	}
 	page := pageStart
@@ -157,8 +161,8 @@ func (s *section) page(origin string) string {
 	for _, g := range s.goals {
 		text += fmt.Sprintf("| %s | %s | %.4g | %s |\n", g.name, g.limit, g.figure, g.verdict())
 	}
-	for _, p := range s.plots {
-		text += fmt.Sprintf("\n![%s](%s)\n", p.title, p.file)
+	if s.plot != nil {
+		text += fmt.Sprintf("\n![%s](%s)\n", s.plot.title, s.plotFile())
 	}
 	return text + fmt.Sprintf("\n```text\n%s\n```\n", strings.Trim(s.tables.String(), "\n"))
 }

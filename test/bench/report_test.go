@@ -17,11 +17,18 @@ func TestPage(t *testing.T) {
 	order := []string{"idle", "calls", "scale"}
 	write := func(part, table string, fill func(r *report)) string {
 		r := &report{out: io.Discard, kubernetes: "v1.36.3"}
-		r.begin("scale")
-		r.discard() // as if it had failed
-		r.begin(part)
-		_, _ = io.WriteString(r, table)
-		fill(r)
+		failure := errors.New("no cluster")
+		if err := r.measure("scale", func() error { return failure }); !errors.Is(err, failure) {
+			t.Error(err)
+		}
+		err := r.measure(part, func() error {
+			fill(r)
+			_, err := io.WriteString(r, table)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := r.writePage(file, order, []string{part}); err != nil {
 			t.Fatal(err)
 		}
@@ -33,10 +40,10 @@ func TestPage(t *testing.T) {
 	}
 	write("calls", "an earlier table", func(r *report) { r.atMost("an earlier goal", 1, 2, "") })
 	write("calls", "\nload  p50\n", func(r *report) {
-		r.addPlot(plot{
+		r.current().plot = &plot{
 			title: "p50 < 2", loads: []string{"GET & more", "LIST"}, endpoints: []string{"direct", "gateway"},
 			ratios: [][]float64{{0.5, 1.2}, {1, 4}},
-		})
+		}
 		r.atMost("p50 / proxy", 1.2, 1.05, "")
 		r.atLeast("calls/s / proxy", 0.96, 0.95, "")
 	})

@@ -288,7 +288,7 @@ func scaleLists(ctx context.Context, out *report, f *scaleFleet) error {
 		}
 	}
 	diagram := plot{title: "Rate of a list of a million pods, relative to a bare ReverseProxy",
-		file: "benchmarks-scale.svg", loads: []string{"a million pods of 500 clusters"}, ratios: [][]float64{nil}}
+		loads: []string{"a million pods of 500 clusters"}, ratios: [][]float64{nil}}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(tw, "\nlist of %d pods\tMiB\ts\tMiB/s\t/ proxy\tRssAnon MiB, peak\tCPU s\t\n",
 		scaleMembers*scalePods)
@@ -307,7 +307,7 @@ func scaleLists(ctx context.Context, out *report, f *scaleFleet) error {
 			of(func(r scaleResult) float64 { return r.elapsed.Seconds() }), of(rate)/(1<<20), ratio, peak>>10,
 			of(func(r scaleResult) float64 { return r.cpu.Seconds() }))
 	}
-	out.addPlot(diagram)
+	out.current().plot = &diagram
 	return tw.Flush()
 }
 
