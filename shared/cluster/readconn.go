@@ -44,7 +44,7 @@ type readConn struct {
 }
 
 // openReadConn connects to address, a host and a port, with the dialer and the TLS configuration of from.
-func openReadConn(ctx context.Context, from *http.Transport, address string) (_ *readConn, err error) {
+func openReadConn(ctx context.Context, from *http.Transport, address string) (*readConn, error) {
 	if from.Proxy != nil {
 		return nil, errors.New("connections for reads use no proxy")
 	}
