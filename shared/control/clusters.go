@@ -19,15 +19,16 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/control/registry"
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-func (s *Server) clusters() (*clusterStore, *status, error) {
-	store, err := s.store(resource{
-		group: clusterGroup, plural: "clusters", singular: "cluster",
-		newObject: func() runtime.Object { return &v1alpha1.Cluster{} },
-		newList:   func() runtime.Object { return &v1alpha1.ClusterList{} },
-		strategy: &strategy{
+func (s *Server) clusters() (*clusterStore, *status) {
+	store := s.store(registry.Store{
+		Version: clusterGroup, Plural: "clusters", Singular: "cluster",
+		NewObject:     func() runtime.Object { return &v1alpha1.Cluster{} },
+		NewListObject: func() runtime.Object { return &v1alpha1.ClusterList{} },
+		Strategy: &strategy{
 			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator,
 			prepare: func(_ context.Context, obj, old runtime.Object) {
 				c := obj.(*v1alpha1.Cluster)
@@ -47,11 +48,8 @@ func (s *Server) clusters() (*clusterStore, *status, error) {
 			reset: fieldsToReset(clusterGroup, fieldpath.MakePathOrDie("status"),
 				fieldpath.MakePathOrDie("spec", "kubeconfig")),
 		},
-		columns: clusterColumns,
+		TableConvertor: clusterColumns,
 	})
-	if err != nil {
-		return nil, nil, err
-	}
 	clusters := &clusterStore{stored: store, secrets: s.cfg.Secrets, objects: s.cfg.Objects,
 		probes: newProbes(s.cfg.Probe), log: s.cfg.Log}
 	store.AfterDelete = clusters.afterDelete
@@ -66,7 +64,7 @@ func (s *Server) clusters() (*clusterStore, *status, error) {
 				field.NewPath("status", "conditions"))
 		},
 		reset: fieldsToReset(clusterGroup, fieldpath.MakePathOrDie("spec")),
-	}), nil
+	})
 }
 
 var clusterColumns = table{

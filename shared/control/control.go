@@ -1,4 +1,4 @@
-// Package control is the gateway's own Kubernetes API, in the API server of k8s.io/apiserver. It serves clusters,
+// Package control is the gateway's own Kubernetes API, by the request handlers of k8s.io/apiserver. It serves clusters,
 // resource registries, passes, recording policies, roles, bindings and reviews of the caller. The gateway authenticates
 // the callers of [Server], which authorizes them by package access.
 //
@@ -14,7 +14,6 @@ package control
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -26,26 +25,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	apimachineryversion "k8s.io/apimachinery/pkg/version"
-	"k8s.io/apiserver/pkg/endpoints/filters"
-	apiopenapi "k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
-	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/server/healthz"
-	"k8s.io/apiserver/pkg/util/compatibility"
-	restclient "k8s.io/client-go/rest"
-	basecompatibility "k8s.io/component-base/compatibility"
 
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/cluster"
-	"github.com/clusterpass/clusterpass/shared/control/openapi"
+	"github.com/clusterpass/clusterpass/shared/control/documents"
+	"github.com/clusterpass/clusterpass/shared/control/endpoints"
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	gatewaystatus "github.com/clusterpass/clusterpass/shared/status"
-	"github.com/clusterpass/clusterpass/shared/version"
 )
 
 // Config configures a Server.
@@ -85,15 +77,15 @@ const requestTimeout = 25 * time.Second
 
 // Server is the API. It is safe for concurrent use. Its goroutines end with their requests.
 type Server struct {
-	cfg      Config
-	scheme   *runtime.Scheme
-	codecs   serializer.CodecFactory
-	requests *request.RequestInfoFactory
-	handler  http.Handler
-	prepare  func()          // adds OpenAPI and health checks to handler, once
-	own      map[string]bool // resources as group/version/resource, and paths
-	merged   mergedOpenAPI
-	login    []byte // of login.Path, JSON; nil for none
+	cfg       Config
+	scheme    *runtime.Scheme
+	codecs    serializer.CodecFactory
+	requests  *request.RequestInfoFactory
+	resources *endpoints.Handler
+	paths     map[string]http.Handler // other paths, without a slash at the end
+	openAPI   func() (http.Handler, error)
+	merged    mergedOpenAPI
+	login     []byte // of login.Path, JSON; nil for none
 }
 
 // New returns the API over the stores of cfg. It sends no requests.
@@ -102,109 +94,41 @@ func New(cfg Config) (*Server, error) {
 		cfg.Log = slog.Default()
 	}
 	cfg.MaxPassTTL = cmp.Or(cfg.MaxPassTTL, passes.MaxTTL)
-	s := &Server{cfg: cfg, scheme: newScheme(cfg.MaxPassTTL), login: loginMethods(cfg.Authentication)}
-	s.codecs = serializer.NewCodecFactory(s.scheme)
-	c := genericapiserver.NewConfig(s.codecs)
-	c.ExternalAddress = "clusterpass:443" // for discovery by old clients, which never dial it
-	c.LoopbackClientConfig = &restclient.Config{}
-	c.EffectiveVersion = apiVersion{compatibility.DefaultBuildEffectiveVersion()}
-	c.EnableIndex, c.EnableProfiling, c.EnableMetrics = false, false, false
-	c.DisabledPostStartHooks.Insert("max-in-flight-filter", "storage-object-count-tracker-hook") // no hook is started
-	alive := []healthz.HealthChecker{healthz.PingHealthz}
-	c.LivezChecks, c.HealthzChecks = alive, alive
-	c.ReadyzChecks = append(alive, healthz.NamedCheck("objects", func(r *http.Request) error {
-		_, err := cfg.Objects.Revision(r.Context())
-		return err
-	}))
-	c.Authorization.Authorizer = applyAuthorizer{s}
-	names := apiopenapi.NewDefinitionNamer(servedScheme(cfg.MaxPassTTL))
-	c.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, names)
-	c.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, names)
-	c.OpenAPIConfig.Info.Title, c.OpenAPIV3Config.Info.Title = "Clusterpass", "Clusterpass"
-	c.BuildHandlerChainFunc = func(h http.Handler, _ *genericapiserver.Config) http.Handler {
-		h = filters.WithWarningRecorder(h)
-		h = filters.WithCacheControl(h)
-		h = filters.WithRequestReceivedTimestamp(h)
-		return filters.WithAuditInit(h)
+	s := &Server{
+		cfg: cfg, scheme: newScheme(cfg.MaxPassTTL), login: loginMethods(cfg.Authentication),
+		requests: &request.RequestInfoFactory{
+			APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+		},
+		openAPI: sync.OnceValues(documents.OpenAPI),
 	}
-	s.requests = genericapiserver.NewRequestInfoResolver(c)
-	server, err := c.Complete(nil).New("clusterpass", genericapiserver.NewEmptyDelegate())
-	if err != nil {
-		return nil, err
-	}
-	groups, err := s.groups()
-	if err != nil {
-		return nil, err
-	}
-	if err := server.InstallAPIGroups(groups...); err != nil {
-		return nil, err
-	}
-	// PrepareRun installs OpenAPI and health checks; the server is never run. It lasts longer than the rest of New, so a
-	// cold start leaves it to the first request that needs it.
-	s.prepare = sync.OnceFunc(func() { server.PrepareRun() })
-	s.handler = server.Handler
-	s.own = map[string]bool{"/": true, "/api": true, "/apis": true, "/version": true, "/openapi/v2": true,
-		"/openapi/v3": true}
-	for _, check := range []string{"livez", "readyz", "healthz"} {
-		s.own["/"+check] = true
-	}
-	for _, g := range groups {
-		gv := g.PrioritizedVersions[0]
-		for _, path := range []string{"/apis/" + gv.Group, "/apis/" + gv.String(), "/openapi/v3/apis/" + gv.String()} {
-			s.own[path] = true
-		}
-		for resource := range g.VersionedResourcesStorageMap[gv.Version] {
-			s.own[gv.String()+"/"+resource] = true
-		}
-	}
-	return s, nil
+	s.codecs, s.paths = serializer.NewCodecFactory(s.scheme), s.newPaths()
+	var err error
+	s.resources, err = endpoints.New(endpoints.Config{
+		Scheme: s.scheme, Codecs: s.codecs, Groups: s.groups(), Authorizer: applyAuthorizer{s}, Types: documents.Types,
+	})
+	return s, err
 }
 
-func (s *Server) groups() ([]*genericapiserver.APIGroupInfo, error) {
-	clusters, clusterStatus, err := s.clusters()
-	if err != nil {
-		return nil, err
-	}
-	registries, registryStatus, err := s.registries()
-	if err != nil {
-		return nil, err
-	}
-	passStorage, err := s.passes()
-	if err != nil {
-		return nil, err
-	}
-	recordingPolicies, err := s.recordingPolicies()
-	if err != nil {
-		return nil, err
-	}
-	roles, err := s.roles()
-	if err != nil {
-		return nil, err
-	}
-	bindings, err := s.bindings()
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) groups() []endpoints.Group {
+	clusters, clusterStatus := s.clusters()
+	registries, registryStatus := s.registries()
 	resources := map[schema.GroupVersion]map[string]rest.Storage{
 		clusterGroup: {"clusters": clusters, "clusters/status": clusterStatus},
 		searchGroup:  {"resourceregistries": registries, "resourceregistries/status": registryStatus},
-		passGroup:    {"passes": passStorage, "recordingpolicies": recordingPolicies},
-		rbacGroup:    {"clusterroles": roles, "clusterrolebindings": bindings},
+		passGroup:    {"passes": s.passes(), "recordingpolicies": s.recordingPolicies()},
+		rbacGroup:    {"clusterroles": s.roles(), "clusterrolebindings": s.bindings()},
 		authnGroup:   {"selfsubjectreviews": selfSubjectReview()},
 		authzGroup: {"selfsubjectaccessreviews": s.selfSubjectAccessReview(),
 			"selfsubjectrulesreviews": s.selfSubjectRulesReview()},
 	}
-	var out []*genericapiserver.APIGroupInfo
-	for _, g := range servedGroups {
-		info := genericapiserver.NewDefaultAPIGroupInfo(g.version.Group, s.scheme,
-			runtime.NewParameterCodec(s.scheme), s.codecs)
+	out := make([]endpoints.Group, len(servedGroups))
+	for i, g := range servedGroups {
+		out[i] = endpoints.Group{Version: g.version, Serializer: s.codecs, Storage: resources[g.version]}
 		if g.jsonOnly {
-			info.NegotiatedSerializer = jsonOnly{info.NegotiatedSerializer}
+			out[i].Serializer = jsonOnly{s.codecs}
 		}
-		info.VersionedResourcesStorageMap[g.version.Version] = resources[g.version]
-		out = append(out, &info)
 	}
-	return out, nil
+	return out
 }
 
 // Serve implements gateway.API.
@@ -234,11 +158,11 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, c *gateway.APICal
 	if err != nil {
 		return "", err
 	}
+	ctx = request.WithRequestInfo(ctx, info)
 	do := func(w http.ResponseWriter, r *http.Request) error {
-		s.handler.ServeHTTP(flusher{w}, r)
+		s.resources.ServeHTTP(flusher{w}, r)
 		return nil
 	}
-	ctx = request.WithRequestInfo(ctx, info)
 	if info.Verb == "watch" {
 		authorize := func(ctx context.Context) error {
 			_, err := s.decide(ctx, attrs)
@@ -249,7 +173,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, c *gateway.APICal
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if !info.IsResourceRequest {
-		return "", s.serveDiscovery(w, r.WithContext(ctx))
+		return "", s.serveDocument(w, r.WithContext(ctx))
 	}
 	var created atomic.Pointer[string] // a timed-out handler may still write it
 	err = do(w, r.WithContext(context.WithValue(ctx, createdKey{}, &created)))
@@ -261,21 +185,10 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, c *gateway.APICal
 
 func (s *Server) serves(info *request.RequestInfo) bool {
 	if info.IsResourceRequest {
-		return s.own[info.APIGroup+"/"+info.APIVersion+"/"+info.Resource]
+		return s.resources.Serves(info)
 	}
-	return s.own["/"+strings.Trim(info.Path, "/")]
-}
-
-type apiVersion struct {
-	basecompatibility.EffectiveVersion
-}
-
-func (v apiVersion) Info() *apimachineryversion.Info {
-	info, build := v.EffectiveVersion.Info(), version.Get()
-	info.GitVersion = build.GitVersion(fmt.Sprintf("v%s.%s.0", info.Major, info.Minor))
-	// The library does not set its own.
-	info.GitCommit, info.GitTreeState, info.BuildDate = build.Revision, build.TreeState(), build.Date
-	return info
+	_, ok := s.paths["/"+strings.Trim(info.Path, "/")]
+	return ok
 }
 
 // flusher adds interfaces that the API server expects by type assertion.

@@ -45,7 +45,7 @@ func (c *clusterStore) Create(ctx context.Context, obj runtime.Object, validate 
 	opts *metav1.CreateOptions) (runtime.Object, error) {
 	cred, cluster := &credential{}, obj.(*v1alpha1.Cluster)
 	if cluster.Name == "" && cluster.GenerateName != "" {
-		cluster.Name = c.CreateStrategy.GenerateName(cluster.GenerateName) // the secret's name begins with it
+		cluster.Name = c.Strategy.GenerateName(cluster.GenerateName) // the secret's name begins with it
 	}
 	if err := c.extractCredential(ctx, cred, cluster, nil); err != nil {
 		return nil, err

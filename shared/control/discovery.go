@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -35,37 +36,33 @@ func (*Server) isBuiltin(groupVersion string) bool {
 	return slices.Contains([]string{rbacGroup.String(), authnGroup.String(), authzGroup.String()}, groupVersion)
 }
 
-// serveDiscovery merges discovery and OpenAPI with those of the control-plane cluster, if the caller may read them.
-func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) error {
+// serveDocument serves a path that is no resource. It merges discovery and OpenAPI with those of the control-plane
+// cluster, if the caller may read them.
+func (s *Server) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	path := "/" + strings.Trim(r.URL.Path, "/")
 	parts := strings.Split(path[1:], "/")
-	s.prepareFor(parts[0])
-	one := acceptsAggregated(r) && (path == "/api" || path == "/apis")
 	switch {
 	case !route.IsRead(r.Method):
-	case one:
-		return merge(s, w, r, aggregatedType, apidiscoveryv2.APIGroupDiscoveryList{
-			TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: apidiscoveryv2.SchemeGroupVersion.String()},
-			Items:    []apidiscoveryv2.APIGroupDiscovery{},
-		}, uniteAggregated)
+		return gatewaystatus.New(gatewaystatus.NotAllowed, "", "%s can only be read", path)
+	case acceptsAggregated(r) && (path == "/api" || path == "/apis"):
+		return merge(s, w, r, aggregatedType, uniteAggregated)
 	case path == "/api":
 		return merge(s, w, r, "application/json",
-			metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"}, Versions: []string{}},
 			func(own, other *metav1.APIVersions) { own.Versions = other.Versions })
 	case path == "/apis":
-		return merge(s, w, r, "application/json", metav1.APIGroupList{}, func(own, other *metav1.APIGroupList) {
+		return merge(s, w, r, "application/json", func(own, other *metav1.APIGroupList) {
 			own.Groups = union(own.Groups, other.Groups, func(g metav1.APIGroup) string { return g.Name }, uniteGroup)
 		})
 	case s.cfg.ControlPlane == "":
 	case len(parts) == 2 && parts[0] == "apis":
-		return merge(s, w, r, "application/json", metav1.APIGroup{}, uniteGroup)
+		return merge(s, w, r, "application/json", uniteGroup)
 	case len(parts) == 3 && parts[0] == "apis":
-		return merge(s, w, r, "application/json", metav1.APIResourceList{}, func(own, other *metav1.APIResourceList) {
+		return merge(s, w, r, "application/json", func(own, other *metav1.APIResourceList) {
 			own.APIResources = union(own.APIResources, other.APIResources, func(r metav1.APIResource) string { return r.Name },
 				nil)
 		})
 	case path == "/openapi/v3":
-		return merge(s, w, r, "application/json", index{}, func(own, other *index) {
+		return merge(s, w, r, "application/json", func(own, other *index) {
 			for path, at := range other.Paths {
 				if _, ours := own.Paths[path]; !ours || s.isBuiltin(strings.TrimPrefix(path, "apis/")) {
 					own.Paths[path] = at
@@ -80,15 +77,7 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		}
 	}
-	s.handler.ServeHTTP(flusher{w}, r)
-	return nil
-}
-
-// prepareFor installs OpenAPI and health checks before the first request that is not for discovery.
-func (s *Server) prepareFor(top string) {
-	if !slices.Contains([]string{"api", "apis", "version"}, top) {
-		s.prepare()
-	}
+	return s.serveOwn(w, r)
 }
 
 type index struct {
@@ -133,16 +122,16 @@ func union[T any](own, other []T, key func(T) string, unite func(own, other *T))
 	return own
 }
 
-// merge serves the gateway's own document, or empty if there is none, merged with the cluster's.
-func merge[T any](s *Server, w http.ResponseWriter, r *http.Request, accept string, empty T,
-	unite func(own, other *T)) error {
-	doc := empty
-	if own := s.ownDocument(r, accept); own.code == http.StatusOK {
-		if err := json.Unmarshal(own.body.Bytes(), &doc); err != nil {
-			return err
-		}
+// merge serves the gateway's own document of a path, merged with the cluster's.
+func merge[T any](s *Server, w http.ResponseWriter, r *http.Request, accept string, unite func(own, other *T)) error {
+	var doc, clusterDoc T
+	own, err := s.ownDocument(r, accept)
+	if err != nil {
+		return err
 	}
-	var clusterDoc T
+	if err := json.Unmarshal(own, &doc); err != nil {
+		return err
+	}
 	if s.clusterDocument(w, r,
 		func(body []byte) error { return kjson.UnmarshalCaseSensitivePreserveInts(body, &clusterDoc) },
 		accept) != nil {
@@ -159,10 +148,15 @@ func merge[T any](s *Server, w http.ResponseWriter, r *http.Request, accept stri
 	return nil
 }
 
-func (s *Server) ownDocument(r *http.Request, accept string) *document {
+func (s *Server) ownDocument(r *http.Request, accept string) ([]byte, error) {
 	doc := &document{header: http.Header{}}
-	s.handler.ServeHTTP(doc, documentRequest(r, accept))
-	return doc
+	if err := s.serveOwn(doc, documentRequest(r, accept)); err != nil {
+		return nil, err
+	}
+	if doc.code != http.StatusOK {
+		return nil, fmt.Errorf("the gateway's own document of %s: status %d", r.URL.Path, doc.code)
+	}
+	return doc.body.Bytes(), nil
 }
 
 // clusterDocument returns the cluster's document as the caller sees it. It returns nil if the caller may not read it.

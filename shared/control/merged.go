@@ -22,19 +22,18 @@ type mergedOpenAPI struct {
 func (s *Server) openAPIv2(w http.ResponseWriter, r *http.Request) error {
 	var both *http.ServeMux
 	clusterDoc := s.clusterDocument(w, r, func(body []byte) (err error) {
-		both, err = s.merged.with(body, func() []byte { return s.ownDocument(r, "application/json").body.Bytes() })
+		both, err = s.merged.with(body, func() ([]byte, error) { return s.ownDocument(r, "application/json") })
 		return err
 	}, "application/json")
 	if clusterDoc == nil {
-		s.handler.ServeHTTP(flusher{w}, r)
-		return nil
+		return s.serveOwn(w, r)
 	}
 	both.ServeHTTP(w, r)
 	return nil
 }
 
 // with returns a handler of the merged document. Concurrent callers merge it once.
-func (m *mergedOpenAPI) with(clusterDoc []byte, ownDoc func() []byte) (*http.ServeMux, error) {
+func (m *mergedOpenAPI) with(clusterDoc []byte, ownDoc func() ([]byte, error)) (*http.ServeMux, error) {
 	sum := sha256.Sum256(clusterDoc)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -42,7 +41,11 @@ func (m *mergedOpenAPI) with(clusterDoc []byte, ownDoc func() []byte) (*http.Ser
 		return m.mux, nil
 	}
 	var own, other spec.Swagger
-	if err := json.Unmarshal(ownDoc(), &own); err != nil {
+	doc, err := ownDoc()
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(doc, &own); err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(clusterDoc, &other); err != nil {

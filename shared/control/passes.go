@@ -24,6 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/access"
 	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/control/registry"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
@@ -37,12 +38,12 @@ type passStore struct {
 	s *Server
 }
 
-func (s *Server) passes() (*passStore, error) {
-	store, err := s.store(resource{
-		group: passGroup, plural: "passes", singular: "pass",
-		newObject: func() runtime.Object { return &v1alpha1.Pass{} },
-		newList:   func() runtime.Object { return &v1alpha1.PassList{} },
-		strategy: &strategy{
+func (s *Server) passes() *passStore {
+	store := s.store(registry.Store{
+		Version: passGroup, Plural: "passes", Singular: "pass",
+		NewObject:     func() runtime.Object { return &v1alpha1.Pass{} },
+		NewListObject: func() runtime.Object { return &v1alpha1.PassList{} },
+		Strategy: &strategy{
 			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator,
 			prepare: func(ctx context.Context, obj, old runtime.Object) {
 				p := obj.(*v1alpha1.Pass)
@@ -68,7 +69,7 @@ func (s *Server) passes() (*passStore, error) {
 			},
 			reset: fieldsToReset(passGroup, fieldpath.MakePathOrDie("status")),
 		},
-		columns: table{
+		TableConvertor: table{
 			{name: "User", about: "User of the pass.",
 				cell: passCell(func(p *v1alpha1.Pass) string { return p.Spec.User })},
 			{name: "Groups", about: "The user's groups.",
@@ -84,7 +85,7 @@ func (s *Server) passes() (*passStore, error) {
 			{name: "Age", about: age.about, wide: true, cell: age.cell},
 		},
 	})
-	return &passStore{store, s}, err
+	return &passStore{store, s}
 }
 
 func passCell(cell func(*v1alpha1.Pass) string) func(runtime.Object) any {

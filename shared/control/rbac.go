@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
+
+	"github.com/clusterpass/clusterpass/shared/control/registry"
 )
 
 // guarded is a resource whose writes need more than the verb. authorize decides whether the caller may write obj. old
@@ -45,16 +47,16 @@ func (g *guarded) Update(ctx context.Context, name string, info rest.UpdatedObje
 	return g.stored.Update(ctx, name, info, createValidation, updateValidation, forceCreate, opts)
 }
 
-func (s *Server) roles() (*guarded, error) {
-	store, err := s.store(resource{
-		group: rbacGroup, plural: "clusterroles", singular: "clusterrole",
-		newObject: func() runtime.Object { return &rbacv1.ClusterRole{} },
-		newList:   func() runtime.Object { return &rbacv1.ClusterRoleList{} },
-		strategy: &strategy{
+func (s *Server) roles() *guarded {
+	store := s.store(registry.Store{
+		Version: rbacGroup, Plural: "clusterroles", Singular: "clusterrole",
+		NewObject:     func() runtime.Object { return &rbacv1.ClusterRole{} },
+		NewListObject: func() runtime.Object { return &rbacv1.ClusterRoleList{} },
+		Strategy: &strategy{
 			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator, createByPut: true, prepare: prepareNothing,
 			validate: func(obj, _ runtime.Object) field.ErrorList { return validateRole(obj.(*rbacv1.ClusterRole)) },
 		},
-		columns: table{{name: "Created At", about: "When the object was created.", cell: func(obj runtime.Object) any {
+		TableConvertor: table{{name: "Created At", about: "When the object was created.", cell: func(obj runtime.Object) any {
 			return obj.(*rbacv1.ClusterRole).CreationTimestamp.UTC().Format(time.RFC3339)
 		}}},
 	})
@@ -75,15 +77,15 @@ func (s *Server) roles() (*guarded, error) {
 			err = policy.MayWriteRole(caller(ctx), role, before)
 		}
 		return asAPIError(err)
-	}}, err
+	}}
 }
 
-func (s *Server) bindings() (*guarded, error) {
-	store, err := s.store(resource{
-		group: rbacGroup, plural: "clusterrolebindings", singular: "clusterrolebinding",
-		newObject: func() runtime.Object { return &rbacv1.ClusterRoleBinding{} },
-		newList:   func() runtime.Object { return &rbacv1.ClusterRoleBindingList{} },
-		strategy: &strategy{
+func (s *Server) bindings() *guarded {
+	store := s.store(registry.Store{
+		Version: rbacGroup, Plural: "clusterrolebindings", Singular: "clusterrolebinding",
+		NewObject:     func() runtime.Object { return &rbacv1.ClusterRoleBinding{} },
+		NewListObject: func() runtime.Object { return &rbacv1.ClusterRoleBindingList{} },
+		Strategy: &strategy{
 			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator, createByPut: true, prepare: prepareNothing,
 			validate: func(obj, old runtime.Object) field.ErrorList {
 				errs := validateBinding(obj.(*rbacv1.ClusterRoleBinding))
@@ -94,7 +96,7 @@ func (s *Server) bindings() (*guarded, error) {
 				return errs
 			},
 		},
-		columns: table{
+		TableConvertor: table{
 			{name: "Role", about: "What is granted.", cell: func(obj runtime.Object) any {
 				ref := obj.(*rbacv1.ClusterRoleBinding).RoleRef
 				return ref.Kind + "/" + ref.Name
@@ -119,7 +121,7 @@ func (s *Server) bindings() (*guarded, error) {
 			err = policy.MayWriteBinding(caller(ctx), b)
 		}
 		return asAPIError(err)
-	}}, err
+	}}
 }
 
 func prepareNothing(context.Context, runtime.Object, runtime.Object) {}

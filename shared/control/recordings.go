@@ -10,21 +10,22 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/control/registry"
 	"github.com/clusterpass/clusterpass/shared/recording/policy"
 )
 
-func (s *Server) recordingPolicies() (*stored, error) {
-	return s.store(resource{
-		group: passGroup, plural: "recordingpolicies", singular: "recordingpolicy",
-		newObject: func() runtime.Object { return &v1alpha1.RecordingPolicy{} },
-		newList:   func() runtime.Object { return &v1alpha1.RecordingPolicyList{} },
-		strategy: &strategy{
+func (s *Server) recordingPolicies() *stored {
+	return s.store(registry.Store{
+		Version: passGroup, Plural: "recordingpolicies", Singular: "recordingpolicy",
+		NewObject:     func() runtime.Object { return &v1alpha1.RecordingPolicy{} },
+		NewListObject: func() runtime.Object { return &v1alpha1.RecordingPolicyList{} },
+		Strategy: &strategy{
 			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator, prepare: prepareNothing,
 			validate: func(obj, _ runtime.Object) field.ErrorList {
 				return policy.Validate(&obj.(*v1alpha1.RecordingPolicy).Spec)
 			},
 		},
-		columns: table{
+		TableConvertor: table{
 			{name: "Level", about: "required or bestEffort.", cell: recordingCell(
 				func(spec *v1alpha1.RecordingPolicySpec) string { return string(spec.Level) })},
 			{name: "Input", about: "Whether input is recorded.", cell: recordingCell(

@@ -13,9 +13,10 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/control/registry"
 )
 
-func (s *Server) registries() (*stored, *status, error) {
+func (s *Server) registries() (*stored, *status) {
 	spec := &strategy{
 		ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator,
 		prepare: func(_ context.Context, obj, old runtime.Object) {
@@ -27,11 +28,11 @@ func (s *Server) registries() (*stored, *status, error) {
 		validate: func(obj, _ runtime.Object) field.ErrorList { return validateRegistry(obj.(*v1alpha1.ResourceRegistry)) },
 		reset:    fieldsToReset(searchGroup, fieldpath.MakePathOrDie("status")),
 	}
-	store, err := s.store(resource{
-		group: searchGroup, plural: "resourceregistries", singular: "resourceregistry", strategy: spec,
-		newObject: func() runtime.Object { return &v1alpha1.ResourceRegistry{} },
-		newList:   func() runtime.Object { return &v1alpha1.ResourceRegistryList{} },
-		columns: table{
+	store := s.store(registry.Store{
+		Version: searchGroup, Plural: "resourceregistries", Singular: "resourceregistry", Strategy: spec,
+		NewObject:     func() runtime.Object { return &v1alpha1.ResourceRegistry{} },
+		NewListObject: func() runtime.Object { return &v1alpha1.ResourceRegistryList{} },
+		TableConvertor: table{
 			{name: "Clusters", about: "Clusters by name; * for all that the selectors choose.",
 				cell: registryCell(func(spec *v1alpha1.ResourceRegistrySpec) string {
 					if len(spec.TargetCluster.ClusterNames) == 0 {
@@ -50,9 +51,6 @@ func (s *Server) registries() (*stored, *status, error) {
 			age,
 		},
 	}, "rr")
-	if err != nil {
-		return nil, nil, err
-	}
 	return store, statusOf(store, &strategy{
 		ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator,
 		prepare: func(_ context.Context, obj, old runtime.Object) {
@@ -64,7 +62,7 @@ func (s *Server) registries() (*stored, *status, error) {
 				field.NewPath("status", "conditions"))
 		},
 		reset: fieldsToReset(searchGroup, fieldpath.MakePathOrDie("spec")),
-	}), nil
+	})
 }
 
 func registryCell(cell func(*v1alpha1.ResourceRegistrySpec) string) func(runtime.Object) any {

@@ -2,32 +2,20 @@ package control
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/clusterpass/clusterpass/shared/control/backend"
+	"github.com/clusterpass/clusterpass/shared/control/registry"
 )
 
-type resource struct {
-	group            schema.GroupVersion
-	plural, singular string
-	newObject        func() runtime.Object
-	newList          func() runtime.Object
-	strategy         *strategy
-	columns          table
-}
-
+// stored is a resource whose objects are in the gateway's store.
 type stored struct {
 	*registry.Store
 	shortNames []string
@@ -60,40 +48,22 @@ func (s *stored) Update(ctx context.Context, name string, info rest.UpdatedObjec
 	return s.Store.Update(ctx, name, unquoted{info}, createValidation, updateValidation, forceCreate, opts)
 }
 
-func (s *Server) store(r resource, shortNames ...string) (*stored, error) {
-	codec := s.codecs.LegacyCodec(r.group) // JSON of the served version
-	gr := schema.GroupResource{Group: r.group.Group, Resource: r.plural}
-	store := &registry.Store{
-		NewFunc: r.newObject, NewListFunc: r.newList,
-		DefaultQualifiedResource:  gr,
-		SingularQualifiedResource: schema.GroupResource{Group: r.group.Group, Resource: r.singular},
-		KeyRootFunc:               func(context.Context) string { return r.plural },
-		KeyFunc: func(_ context.Context, name string) (string, error) {
-			if problems := content.IsPathSegmentName(name); name == "" || len(problems) > 0 {
-				return "",
-					apierrors.NewBadRequest(fmt.Sprintf("the name %q cannot be used: it must be one segment of a path", name))
-			}
-			return r.plural + "/" + name, nil
-		},
-		CreateStrategy: r.strategy, UpdateStrategy: r.strategy, DeleteStrategy: r.strategy, ResetFieldsStrategy: r.strategy,
-		TableConvertor: r.columns,
-		Storage: registry.DryRunnableStorage{Storage: backend.New(s.cfg.Objects, codec, gr, r.newObject),
-			Codec: codec},
-		StorageVersioner:        r.group,
-		DeleteCollectionWorkers: 1,
-	}
-	err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: generic.RESTOptions{ResourcePrefix: r.plural}})
-	return &stored{store, shortNames}, err
+// store completes a resource with its storage.
+func (s *Server) store(r registry.Store, shortNames ...string) *stored {
+	r.Codec = s.codecs.LegacyCodec(r.Version) // JSON of the served version
+	r.Storage = backend.New(s.cfg.Objects, r.Codec, schema.GroupResource{Group: r.Version.Group, Resource: r.Plural},
+		r.NewObject)
+	return &stored{&r, shortNames}
 }
 
-type status struct{ store *registry.Store }
+type status struct{ store registry.Store }
 
 var _ rest.Patcher = (*status)(nil)
 
 func statusOf(s *stored, strategy *strategy) *status {
-	store := *s.Store
-	store.UpdateStrategy, store.ResetFieldsStrategy = strategy, strategy
-	return &status{&store}
+	out := &status{*s.Store}
+	out.store.Strategy = strategy
+	return out
 }
 
 func (s *status) New() runtime.Object { return s.store.New() }

@@ -175,7 +175,8 @@ func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 	}
 	singleCluster := append([]string{module + "shared/fleet", module + "shared/assembly/fleetconfig"}, banned...)
 	for name, banned := range map[string][]string{"fleet": banned, "proxy": singleCluster, "rotate": singleCluster,
-		"control": {module + "shared/backup"}} {
+		"control": {module + "shared/backup", "k8s.io/client-go/kubernetes", "k8s.io/client-go/informers", "go.etcd.io",
+			"k8s.io/apiserver/pkg/admission/plugin", "k8s.io/api/core/v1"}} {
 		fn := "./functions/" + name + "/bootstrap"
 		for _, p := range list(t, "-deps", "-tags", "lambda.norpc", fn) {
 			for _, b := range banned {
@@ -193,7 +194,6 @@ func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 func TestOnlyLocalProgramRunsPlugins(t *testing.T) {
 	const runner = module + "infra/local/plugin"
 	clients := map[string]string{ // packages that import client-go's clients, with the reason
-		module + "shared/control":                "an empty configuration of the library API server",
 		module + "shared/stores/kubernetes":      "the operator's own kubeconfig for the stores, and the own pod",
 		module + "websocket-bridge/agent/server": "the service account of the agent's own pod",
 	}

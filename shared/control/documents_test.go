@@ -1,0 +1,96 @@
+package control_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var update = flag.Bool("update", false, "write the files of package documents anew")
+
+const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// TestDocuments fails if the files of package documents are not what the server of k8s.io/apiserver serves for the same
+// resources.
+func TestDocuments(t *testing.T) {
+	d := newInstallation(t).gateway()
+	reference := d.api.Reference(t)
+	get := func(path, accept string) json.RawMessage {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+		r.Header.Set("Accept", accept)
+		w := httptest.NewRecorder()
+		reference.ServeHTTP(w, r)
+		if w.Code != http.StatusOK {
+			t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+		}
+		return w.Body.Bytes()
+	}
+	discovery := map[string]json.RawMessage{
+		// A server with a core group would have them.
+		"/api": json.RawMessage(`{"kind":"APIVersions","apiVersion":"v1","versions":[]}`),
+		"/api?aggregated": json.RawMessage(
+			`{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`),
+		"/apis": get("/apis", "application/json"), "/apis?aggregated": get("/apis", aggregatedType),
+	}
+	openAPI := map[string]json.RawMessage{}
+	var groups metav1.APIGroupList
+	if err := json.Unmarshal(discovery["/apis"], &groups); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups.Groups {
+		path := "/apis/" + g.Name
+		discovery[path] = get(path, "application/json")
+		for _, v := range g.Versions {
+			path := "apis/" + v.GroupVersion
+			discovery["/"+path], openAPI[path] = get("/"+path, "application/json"), get("/openapi/v3/"+path, "application/json")
+		}
+	}
+	compareDocument(t, "discovery.json", discovery)
+	compareDocument(t, "openapi.v2.json", get("/openapi/v2", "application/json"))
+	compareDocument(t, "openapi.v3.json", openAPI)
+}
+
+func compareDocument(t *testing.T, name string, doc any) {
+	t.Helper()
+	file := filepath.Join("documents", name)
+	data, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want bytes.Buffer
+	if err := json.Indent(&want, data, "", " "); err != nil {
+		t.Fatal(err)
+	}
+	want.WriteByte('\n')
+	if *update {
+		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want.Bytes()) {
+		at := strings.Count(string(got[:firstDifference(got, want.Bytes())]), "\n") + 1
+		t.Errorf("%s:%d differs; run go generate ./shared/control/openapi", file, at)
+	}
+}
+
+func firstDifference(a, b []byte) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
+}
