@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/streaming/pkg/httpstream"
 
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
@@ -58,6 +59,8 @@ func countedMember(tb testing.TB, h http.HandlerFunc) (kubeconfig []byte, connec
 	return clustertest.ServerKubeconfig(srv, `{token: t}`), func() int { return int(counted.open.Load()) }
 }
 
+const servicePath = "/clusters/m/api/v1/namespaces/a/services/s/proxy/socket"
+
 // TestStreamCost fails if an open stream needs more goroutines or connections than those of this version, or if one is
 // left after the stream's end. The goroutines include those of the member.
 func TestStreamCost(t *testing.T) {
@@ -85,6 +88,12 @@ func TestStreamCost(t *testing.T) {
 			protocol: "v4.channel.k8s.io", connections: 1, shared: 1},
 		{goroutines: 3, name: "attach over a websocket", path: strings.Replace(execPath, "/exec", "/attach", 1),
 			member: talking(t, echoing), protocol: "v5.channel.k8s.io", connections: 1},
+		{goroutines: 3, name: "port-forward over a websocket", path: portsPath, member: talking(t, echoing),
+			protocol: "v4.channel.k8s.io", connections: 1},
+		{goroutines: 15, name: "port-forward over a websocket, translated to SPDY", path: portsPath, member: talkSPDY,
+			protocol: "v4.channel.k8s.io", connections: 1, shared: 1},
+		{goroutines: 3, name: "a websocket of a service", path: servicePath, member: talking(t, echoing),
+			protocol: "v4.channel.k8s.io", connections: 1},
 		{goroutines: 4, name: "logs as text", path: logPath, member: stays, protocol: text.Protocol, shared: 1},
 		{goroutines: 4, name: "watch as text", path: watchPath, member: stays, protocol: text.Protocol, shared: 1},
 	}
@@ -93,7 +102,8 @@ func TestStreamCost(t *testing.T) {
 		t.Run(kind.name, func(t *testing.T) {
 			hs := serve(t, Limits{}, Drain{}, stays)
 			kubeconfig, connections := countedMember(t, kind.member)
-			hs.AddCluster("counted", kubeconfig)
+			hs.AddCluster("counted", kubeconfig,
+				func(s *v1alpha1.ClusterSpec) { s.ServiceProxy = []string{"services/a/s"} })
 			path := strings.Replace(kind.path, "/m/", "/counted/", 1)
 			open := func() io.Closer {
 				if kind.protocol != "" {
