@@ -19,7 +19,7 @@ import (
 
 type callerKey struct{}
 
-// withCaller adds the caller to a context, for the gateway and for the API server.
+// withCaller adds the caller to a context, for the gateway and for the handlers of k8s.io/apiserver.
 func withCaller(ctx context.Context, u *identity.User) context.Context {
 	ctx = context.WithValue(ctx, callerKey{}, u)
 	return request.WithUser(ctx, &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: groupsOf(u), Extra: u.Extra})

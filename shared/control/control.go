@@ -160,7 +160,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, c *gateway.APICal
 	}
 	ctx = request.WithRequestInfo(ctx, info)
 	do := func(w http.ResponseWriter, r *http.Request) error {
-		s.resources.ServeHTTP(flusher{w}, r)
+		s.resources.ServeHTTP(w, r)
 		return nil
 	}
 	if info.Verb == "watch" {
@@ -190,14 +190,3 @@ func (s *Server) serves(info *request.RequestInfo) bool {
 	_, ok := s.paths["/"+strings.Trim(info.Path, "/")]
 	return ok
 }
-
-// flusher adds interfaces that the API server expects by type assertion.
-type flusher struct{ http.ResponseWriter }
-
-func (f flusher) Unwrap() http.ResponseWriter { return f.ResponseWriter }
-
-func (f flusher) Flush() { _ = http.NewResponseController(f.ResponseWriter).Flush() } // a function does not support it
-
-// CloseNotify returns no channel, since contexts report closed connections. Without the method the API server never
-// flushes.
-func (flusher) CloseNotify() <-chan bool { return nil }

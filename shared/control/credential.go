@@ -231,11 +231,8 @@ func (c *clusterStore) deleteUnused(ctx context.Context, cred *credential, name 
 	return err
 }
 
-func (c *clusterStore) afterDelete(obj runtime.Object, opts *metav1.DeleteOptions) {
-	if dryrun.IsDryRun(opts.DryRun) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout) // the API server passes no context
+func (c *clusterStore) afterDelete(ctx context.Context, obj runtime.Object) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	c.delete(ctx, obj.(*v1alpha1.Cluster).OwnSecrets())
 }

@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
 // No response and no log may contain one of these tokens.
@@ -272,5 +274,29 @@ func TestConcurrentCredentialWrites(t *testing.T) {
 			len(h.storedSecrets()) != 0 {
 			t.Errorf("round %d: deleted, and %d with %d secrets", round, code, len(h.storedSecrets()))
 		}
+	}
+}
+
+// TestFinalizedCluster fails if the update that removes a cluster's last finalizer leaves its credential. A dry run must
+// not delete it.
+func TestFinalizedCluster(t *testing.T) {
+	c := newCredentialTest(t)
+	secret := c.create()
+	const held, free = `{"metadata":{"finalizers":["example.com/f"]}}`, `{"metadata":{"finalizers":null}}`
+	for _, s := range []struct{ method, query, body string }{
+		{"PATCH", "", held}, {"DELETE", "", ""}, {"PATCH", "?dryRun=All", free},
+	} {
+		if code, answer := c.write(s.method, clusters+"/m"+s.query, mergePatch, s.body); code != http.StatusOK {
+			t.Fatal(code, answer)
+		}
+	}
+	if got := c.onlySecret(firstToken); got != secret {
+		t.Errorf("secret %s, want %s", got, secret)
+	}
+	if code, answer := c.write("PATCH", clusters+"/m", mergePatch, free); code != http.StatusOK {
+		t.Fatal(code, answer)
+	}
+	if _, err := c.Secrets.Get(testContext(t), secret); !errors.Is(err, secrets.ErrNotFound) {
+		t.Errorf("the credential is left: %v", err)
 	}
 }

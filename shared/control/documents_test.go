@@ -8,10 +8,17 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	clusterpassv1alpha1 "github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	searchv1alpha1 "github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/control/openapi"
 )
 
 var update = flag.Bool("update", false, "write the files of package documents anew")
@@ -93,4 +100,38 @@ func firstDifference(a, b []byte) int {
 		}
 	}
 	return min(len(a), len(b))
+}
+
+// TestDefinitionsHaveEveryField fails if the definitions were not generated after a change of a type. Field managers
+// would refuse the new field.
+func TestDefinitionsHaveEveryField(t *testing.T) {
+	definitions := openapi.GetOpenAPIDefinitions(func(string) spec.Ref { return spec.Ref{} })
+	seen := map[reflect.Type]bool{}
+	var check func(reflect.Type)
+	check = func(typ reflect.Type) {
+		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice || typ.Kind() == reflect.Map {
+			typ = typ.Elem()
+		}
+		model, ok := reflect.New(typ).Interface().(interface{ OpenAPIModelName() string })
+		if !ok || typ.Kind() != reflect.Struct || seen[typ] || !strings.Contains(typ.PkgPath(), "/shared/api/") {
+			return
+		}
+		seen[typ] = true
+		properties := definitions[model.OpenAPIModelName()].Schema.Properties
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if _, ok := properties[name]; !ok && name != "" {
+				t.Errorf("%s.%s has no definition; run go generate ./shared/control/openapi", typ, f.Name)
+			}
+			check(f.Type)
+		}
+	}
+	for _, obj := range []any{clusterv1alpha1.Cluster{}, clusterpassv1alpha1.Pass{}, clusterpassv1alpha1.RecordingPolicy{},
+		searchv1alpha1.ResourceRegistry{}} {
+		check(reflect.TypeOf(obj))
+	}
+	if len(seen) < 10 {
+		t.Errorf("only %d types were checked", len(seen))
+	}
 }

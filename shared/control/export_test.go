@@ -26,8 +26,8 @@ import (
 // WithCaller adds a caller to a context.
 var WithCaller = withCaller
 
-// NewFlusher adds what the handlers of watches expect to a response.
-func NewFlusher(w http.ResponseWriter) http.ResponseWriter { return flusher{w} }
+// Roles returns another registry of roles in the same storage.
+func (s *Server) Roles() *registry.Store { return s.roles().Store }
 
 // Resources returns the handler of the resources of s.
 func (s *Server) Resources() http.Handler {

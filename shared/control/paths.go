@@ -26,14 +26,14 @@ func (s *Server) newPaths() map[string]http.Handler {
 	openAPI := http.HandlerFunc(s.serveOpenAPI)
 	paths := map[string]http.Handler{
 		"/":    nil, // not of the control-plane cluster
-		"/api": discovered[metav1.APIVersions](s, "/api"), "/apis": discovered[metav1.APIGroupList](s, "/apis"),
+		"/api": serveDiscovery[metav1.APIVersions](s, "/api"), "/apis": serveDiscovery[metav1.APIGroupList](s, "/apis"),
 		"/version":    http.HandlerFunc(serveVersion),
 		"/openapi/v2": openAPI, "/openapi/v3": openAPI,
 	}
 	for _, g := range servedGroups {
 		group, version := "/apis/"+g.version.Group, "/apis/"+g.version.String()
-		paths[group] = discovered[metav1.APIGroup](s, group)
-		paths[version] = discovered[metav1.APIResourceList](s, version)
+		paths[group] = serveDiscovery[metav1.APIGroup](s, group)
+		paths[version] = serveDiscovery[metav1.APIResourceList](s, version)
 		paths["/openapi/v3"+version] = openAPI
 	}
 	alive := []healthz.HealthChecker{healthz.PingHealthz}
@@ -61,8 +61,8 @@ func (s *Server) serveOwn(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// discovered serves a document of discovery in the representation that the client prefers.
-func discovered[T any, Object interface {
+// serveDiscovery serves a document of discovery in the representation that the client prefers.
+func serveDiscovery[T any, Object interface {
 	*T
 	k8sruntime.Object
 }](s *Server, path string) http.HandlerFunc {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// unquoted is an update whose errors do not quote the request. The API server's own errors about a patch quote the
+// unquoted is an update whose errors do not quote the request. The library's own errors about a patch quote the
 // whole document, whose credential would appear in the response and in the log.
 type unquoted struct{ rest.UpdatedObjectInfo }
 

@@ -16,6 +16,7 @@ import (
 
 const (
 	roles      = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+	bindings   = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 	registries = "/apis/search.karmada.io/v1alpha1/resourceregistries"
 	protobuf   = "application/vnd.kubernetes.protobuf"
 	tableType  = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -31,6 +32,11 @@ func role(name, rest string) string {
 
 func resourceRegistry(name, rest string) string {
 	return `{"apiVersion":"search.karmada.io/v1alpha1","kind":"ResourceRegistry","metadata":{"name":"` + name + `"` + rest
+}
+
+func binding(name string) string {
+	return `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"` + name +
+		`"},"roleRef":{"kind":"ClusterRole","name":"a"},"subjects":[{"kind":"User","name":"eve"}]}`
 }
 
 const (
@@ -92,6 +98,21 @@ var steps = map[string][]step{
 		{"GET", roles + "?resourceVersion=x", "", ""}, {"GET", roles + "?includeObject=None", tableType, ""},
 		{"GET", roles + "?resourceVersion=1&resourceVersionMatch=Exact", "", ""},
 		{"GET", roles + "?sendInitialEvents=true", "", ""},
+		{"GET", roles + "//a", "", ""}, {"GET", roles + "/a/", "", ""}, {"GET", roles + "/a%2Fb", "", ""},
+		{"POST", "/apis/rbac.authorization.k8s.io/v1/watch/clusterroles", jsonType, role("d", rules)},
+		{"DELETE", "/apis/rbac.authorization.k8s.io/v1/watch/clusterroles/a", "", ""},
+	},
+	"other kinds": {
+		{"POST", bindings, jsonType, binding("a")}, {"PUT", bindings + "/b", jsonType, binding("b")},
+		{"GET", bindings, tableType, ""}, {"DELETE", bindings + "/a", "", ""},
+		{"POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", jsonType, `{}`},
+		{"GET", "/apis/authentication.k8s.io/v1/selfsubjectreviews", "", ""},
+		{"POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews?dryRun=All", jsonType,
+			`{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`},
+		{"POST", clusters, jsonType, `{"metadata":{"name":"m"},"spec":{"syncMode":"Pull"}}`},
+		{"PATCH", clusters + "/m/status", mergeType, `{"status":{"kubernetesVersion":"v1.36.0"}}`},
+		{"PUT", clusters + "/m", jsonType, `{"metadata":{"name":"m"},"spec":{"syncMode":"Pull","region":"r"}}`},
+		{"GET", clusters, tableType, ""}, {"DELETE", clusters, "", ""}, {"GET", clusters + "/m", "", ""},
 	},
 	"watches": {
 		{"POST", roles, jsonType, role("a", rules)}, {"PUT", roles + "/b", jsonType, role("b", rules)},
@@ -191,8 +212,14 @@ func TestLikeKubernetes(t *testing.T) {
 	}
 }
 
-// volatile matches what differs between two servers.
-var volatile = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|20\d\d-\d\d-\d\dT[0-9:]+Z|gen-[a-z0-9]{5}`)
+// volatile matches what differs between two servers: UIDs, times, ages and generated names.
+var volatile = regexp.MustCompile(
+	`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|20\d\d-\d\d-\d\dT[0-9:]+Z|"\d+s"|gen-[a-z0-9]{5}`)
+
+// closeNotifier is what the library's server expects of a response before it flushes watches.
+type closeNotifier struct{ *httptest.ResponseRecorder }
+
+func (closeNotifier) CloseNotify() <-chan bool { return nil }
 
 func (s step) send(t *testing.T, to http.Handler) string {
 	t.Helper()
@@ -205,7 +232,7 @@ func (s step) send(t *testing.T, to http.Handler) string {
 		r.Header.Set("Accept", s.media)
 	}
 	w := httptest.NewRecorder()
-	to.ServeHTTP(control.NewFlusher(w), r)
+	to.ServeHTTP(closeNotifier{w}, r)
 	h := w.Header()
 	body := volatile.ReplaceAllString(w.Body.String(), "*")
 	if h.Get("Content-Type") == protobuf { // with times of varying lengths

@@ -26,9 +26,9 @@ type endpoint struct {
 }
 
 type verb struct {
-	method  string
-	onItem  bool // needs a name
-	handler func() (http.HandlerFunc, error)
+	method    string
+	needsName bool
+	handler   func() (http.HandlerFunc, error)
 }
 
 const (
@@ -60,8 +60,9 @@ func newEndpoint(cfg *Config, g Group, resource, subresource string, storage res
 		MaxRequestBodyBytes: maxBody,
 	}}
 	e.scope.TableConvertor, _ = storage.(rest.TableConvertor)
-	e.addReads(storage)
-	e.addWrites(storage, sync.OnceValues(func() (*handlers.RequestScope, error) { return e.writeScope(storage, types) }))
+	e.addUnmanaged(storage)
+	managed := func() (*handlers.RequestScope, error) { return e.managedScope(storage, types) }
+	e.addManaged(storage, sync.OnceValues(managed))
 	return e, nil
 }
 
@@ -80,10 +81,10 @@ func kindOf(scheme *runtime.Scheme, version schema.GroupVersion,
 	return schema.GroupVersionKind{}, fmt.Errorf("%T has no kind in %s", obj, version)
 }
 
-// addReads adds the verbs that need no field manager.
-func (e *endpoint) addReads(storage rest.Storage) {
-	add := func(name, method string, onItem bool, handler http.HandlerFunc) {
-		e.verbs[name] = verb{method, onItem, func() (http.HandlerFunc, error) { return handler, nil }}
+// addUnmanaged adds the verbs that need no field manager.
+func (e *endpoint) addUnmanaged(storage rest.Storage) {
+	add := func(name, method string, needsName bool, handler http.HandlerFunc) {
+		e.verbs[name] = verb{method, needsName, func() (http.HandlerFunc, error) { return handler, nil }}
 	}
 	if s, ok := storage.(rest.Getter); ok {
 		add("get", http.MethodGet, true, handlers.GetResource(s, &e.scope))
@@ -103,9 +104,9 @@ func (e *endpoint) addReads(storage rest.Storage) {
 	}
 }
 
-func (e *endpoint) addWrites(storage rest.Storage, scope func() (*handlers.RequestScope, error)) {
-	add := func(name, method string, onItem bool, handler func(*handlers.RequestScope) http.HandlerFunc) {
-		e.verbs[name] = verb{method, onItem, func() (http.HandlerFunc, error) {
+func (e *endpoint) addManaged(storage rest.Storage, scope func() (*handlers.RequestScope, error)) {
+	add := func(name, method string, needsName bool, handler func(*handlers.RequestScope) http.HandlerFunc) {
+		e.verbs[name] = verb{method, needsName, func() (http.HandlerFunc, error) {
 			to, err := scope()
 			if err != nil {
 				return nil, apierrors.NewInternalError(err)
@@ -129,7 +130,7 @@ func (e *endpoint) addWrites(storage rest.Storage, scope func() (*handlers.Reque
 	}
 }
 
-func (e *endpoint) writeScope(storage rest.Storage, types func() (managedfields.TypeConverter, error)) (
+func (e *endpoint) managedScope(storage rest.Storage, types func() (managedfields.TypeConverter, error)) (
 	*handlers.RequestScope, error) {
 	converter, err := types()
 	if err != nil {
@@ -148,8 +149,8 @@ func (e *endpoint) writeScope(storage rest.Storage, types func() (managedfields.
 // handler returns the handler of a request, or an error if the resource does not have the verb.
 func (e *endpoint) handler(info *request.RequestInfo, method string) (http.HandlerFunc, error) {
 	v, ok := e.verbs[info.Verb]
-	if !ok || v.method != method || v.onItem && info.Name == "" || info.Verb == "create" && info.Name != "" {
-		return nil, refused(http.StatusMethodNotAllowed)
+	if !ok || v.method != method || v.needsName && info.Name == "" || info.Verb == "create" && info.Name != "" {
+		return nil, newRefusal(http.StatusMethodNotAllowed)
 	}
 	return v.handler()
 }

@@ -1,5 +1,8 @@
 // Package endpoints serves resources by the request handlers of k8s.io/apiserver. It does not use the server of that
 // library, which links all admission plugins and clients of all kinds. They would make cold starts much longer.
+//
+// Invariant: the request.RequestInfo that was authorized alone chooses the handler, and the method must be that of its
+// verb.
 package endpoints
 
 import (
@@ -87,7 +90,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	gvr := resourceOf(info)
 	e := h.endpoints[gvr][info.Subresource]
 	if e == nil || info.Namespace != "" || len(info.Parts) > maxParts {
-		responsewriters.ErrorNegotiated(refused(http.StatusNotFound), h.codecs, gvr.GroupVersion(), w, r)
+		responsewriters.ErrorNegotiated(newRefusal(http.StatusNotFound), h.codecs, gvr.GroupVersion(), w, r)
 		return
 	}
 	serve, err := e.handler(info, r.Method)
@@ -97,12 +100,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx := request.WithReceivedTimestamp(r.Context(), time.Now()) // for watches
 	ctx = audit.WithAuditContext(ctx)                             // for patches
-	ctx = warning.WithWarningRecorder(ctx, &warnings{header: w.Header()})
-	serve(w, r.WithContext(ctx))
+	to := &response{ResponseWriter: w}
+	serve(to, r.WithContext(warning.WithWarningRecorder(ctx, &to.warnings)))
 }
 
-// refused returns the error that the server of k8s.io/apiserver has for an unknown resource or verb.
-func refused(code int) error {
+// newRefusal returns the error that the server of k8s.io/apiserver has for an unknown resource or verb.
+func newRefusal(code int) error {
 	return apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", "", 0, false)
 }
 

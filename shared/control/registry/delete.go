@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
+	"k8s.io/apiserver/pkg/util/dryrun"
 )
 
 // Delete implements rest.GracefulDeleter. An object with finalizers is only marked. Otherwise, the result is a status
@@ -37,7 +38,7 @@ func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateO
 	if m, err := meta.Accessor(obj); err != nil {
 		return nil, false, err
 	} else if len(m.GetFinalizers()) > 0 {
-		marked, err := s.mark(ctx, key, preconditions, validate, opts)
+		marked, err := s.markAsDeleting(ctx, key, preconditions, validate, opts)
 		switch {
 		case err == nil:
 			return marked, false, nil
@@ -51,12 +52,13 @@ func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateO
 	if err != nil {
 		return nil, false, storeerr.InterpretDeleteError(err, s.resource(), name)
 	}
-	status, err := s.finish(out, opts)
+	status, err := s.deletionStatus(ctx, out, opts.DryRun)
 	return status, true, err
 }
 
-// mark sets the time of deletion of an object with finalizers. It returns errFinalized if the object has none.
-func (s *Store) mark(ctx context.Context, key string, preconditions *storage.Preconditions,
+// markAsDeleting sets the time of deletion of an object with finalizers. If the object has none, it returns
+// errFinalized.
+func (s *Store) markAsDeleting(ctx context.Context, key string, preconditions *storage.Preconditions,
 	validate rest.ValidateObjectFunc, opts *metav1.DeleteOptions) (runtime.Object, error) {
 	out := s.NewObject()
 	err := s.storage(opts.DryRun).GuaranteedUpdate(ctx, key, out, false, preconditions,
@@ -98,13 +100,14 @@ func (u *update) deleteFinalized(ctx context.Context, key string, preconditions 
 	if err != nil {
 		return storeerr.InterpretDeleteError(err, u.resource(), u.name)
 	}
-	_, err = u.finish(out, &metav1.DeleteOptions{DryRun: opts.DryRun})
+	_, err = u.deletionStatus(ctx, out, opts.DryRun)
 	return err
 }
 
-func (s *Store) finish(deleted runtime.Object, opts *metav1.DeleteOptions) (*metav1.Status, error) {
-	if s.AfterDelete != nil {
-		s.AfterDelete(deleted, opts)
+// deletionStatus calls AfterDelete and returns the response to a deletion.
+func (s *Store) deletionStatus(ctx context.Context, deleted runtime.Object, dryRun []string) (*metav1.Status, error) {
+	if s.AfterDelete != nil && !dryrun.IsDryRun(dryRun) {
+		s.AfterDelete(ctx, deleted)
 	}
 	m, err := meta.Accessor(deleted)
 	if err != nil {

@@ -31,8 +31,10 @@ type Strategy interface {
 	rest.ResetFieldsStrategy
 }
 
-// Store is the registry of one resource. It is safe for concurrent use. The handlers check admission by the functions
-// that they pass to its methods.
+// Store is the registry of one resource. It is safe for concurrent use. Options are never nil, and neither are the
+// functions for the admission of deletions.
+//
+// An update without a resourceVersion replaces the stored object, whatever its version.
 type Store struct {
 	Storage storage.Interface
 	// Codec encodes the results of dry runs as Storage encodes objects.
@@ -44,8 +46,8 @@ type Store struct {
 	NewListObject    func() runtime.Object
 	Strategy         Strategy
 	rest.TableConvertor
-	// AfterDelete is called after a deletion, also of a dry run. Optional.
-	AfterDelete func(deleted runtime.Object, opts *metav1.DeleteOptions)
+	// AfterDelete is called after a deletion, but not after that of a dry run. Optional.
+	AfterDelete func(ctx context.Context, deleted runtime.Object)
 }
 
 var (
@@ -67,10 +69,10 @@ func (*Store) Destroy() {}
 // NamespaceScoped implements rest.Scoper.
 func (*Store) NamespaceScoped() bool { return false }
 
-// GetSingularName implements rest.SingularNameProvider.
+// GetSingularName implements rest.SingularNameProvider, for discovery.
 func (s *Store) GetSingularName() string { return s.Singular }
 
-// StorageVersion implements rest.StorageVersionProvider.
+// StorageVersion implements rest.StorageVersionProvider, for discovery.
 func (s *Store) StorageVersion() runtime.GroupVersioner { return s.Version }
 
 // GetResetFields implements rest.ResetFieldsStrategy.
@@ -92,7 +94,7 @@ func (s *Store) key(name string) (string, error) {
 // storage returns a storage that changes nothing for a dry run.
 func (s *Store) storage(dryRun []string) storage.Interface {
 	if dryrun.IsDryRun(dryRun) {
-		return rehearsal{s.Storage, s.Codec}
+		return dryRunStorage{s.Storage, s.Codec}
 	}
 	return s.Storage
 }
@@ -114,7 +116,7 @@ func (s *Store) Get(ctx context.Context, name string, opts *metav1.GetOptions) (
 // List implements rest.Lister.
 func (s *Store) List(ctx context.Context, opts *internalversion.ListOptions) (runtime.Object, error) {
 	list := s.NewListObject()
-	key, to := s.selected(opts)
+	key, to := s.storageOptions(opts)
 	to.ResourceVersionMatch = opts.ResourceVersionMatch
 	to.Predicate.Limit, to.Predicate.Continue = opts.Limit, opts.Continue
 	return list, storeerr.InterpretListError(s.Storage.GetList(ctx, key, to, list), s.resource())
@@ -122,13 +124,13 @@ func (s *Store) List(ctx context.Context, opts *internalversion.ListOptions) (ru
 
 // Watch implements rest.Watcher.
 func (s *Store) Watch(ctx context.Context, opts *internalversion.ListOptions) (watch.Interface, error) {
-	key, to := s.selected(opts)
+	key, to := s.storageOptions(opts)
 	to.SendInitialEvents, to.Predicate.AllowWatchBookmarks = opts.SendInitialEvents, opts.AllowWatchBookmarks
 	return s.Storage.Watch(ctx, key, to)
 }
 
-// selected returns the key of the selected objects. If the selector names one, the key is that of the object.
-func (s *Store) selected(opts *internalversion.ListOptions) (key string, to storage.ListOptions) {
+// storageOptions also returns the key of the selected objects. If the selector names one, the key is that object's.
+func (s *Store) storageOptions(opts *internalversion.ListOptions) (key string, to storage.ListOptions) {
 	to = storage.ListOptions{ResourceVersion: opts.ResourceVersion, Recursive: true, Predicate: storage.SelectionPredicate{
 		Label: labels.Everything(), Field: fields.Everything(), GetAttrs: storage.DefaultClusterScopedAttr,
 	}}

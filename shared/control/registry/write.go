@@ -8,8 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
@@ -43,7 +41,7 @@ func (s *Store) create(ctx context.Context, obj runtime.Object, validate rest.Va
 	if err != nil {
 		return nil, err
 	}
-	if err := s.prepare(ctx, obj, validate); err != nil {
+	if err := s.completeNew(ctx, obj, validate); err != nil {
 		return nil, err
 	}
 	key, err := s.key(m.GetName())
@@ -57,8 +55,8 @@ func (s *Store) create(ctx context.Context, obj runtime.Object, validate rest.Va
 	return out, nil
 }
 
-// prepare completes a new object, and validates it.
-func (s *Store) prepare(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc) error {
+// completeNew completes a new object, and validates it.
+func (s *Store) completeNew(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc) error {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return err
@@ -122,7 +120,7 @@ func (s *Store) Update(ctx context.Context, name string, info rest.UpdatedObject
 	out, to := s.NewObject(), s.storage(opts.DryRun)
 	err = to.GuaranteedUpdate(ctx, key, out, u.mayCreate, preconditions,
 		func(existing runtime.Object, at storage.ResponseMeta) (runtime.Object, *uint64, error) {
-			next, err := u.next(ctx, existing, at.ResourceVersion)
+			next, err := u.nextObject(ctx, existing, at.ResourceVersion)
 			return next, nil, err
 		}, nil)
 	switch {
@@ -137,8 +135,8 @@ func (s *Store) Update(ctx context.Context, name string, info rest.UpdatedObject
 	return nil, false, storeerr.InterpretUpdateError(err, s.resource(), name)
 }
 
-// next returns the object that replaces existing, which is empty if there is none.
-func (u *update) next(ctx context.Context, existing runtime.Object, version uint64) (runtime.Object, error) {
+// nextObject returns the object that replaces existing, which is empty if there is none.
+func (u *update) nextObject(ctx context.Context, existing runtime.Object, version uint64) (runtime.Object, error) {
 	u.created = nil
 	if version == 0 && !u.mayCreate {
 		return nil, apierrors.NewNotFound(u.resource(), u.name)
@@ -151,12 +149,20 @@ func (u *update) next(ctx context.Context, existing runtime.Object, version uint
 	if err != nil {
 		return nil, err
 	}
-	if version == 0 {
+	requested, err := u.Storage.Versioner().ObjectResourceVersion(obj)
+	switch {
+	case err != nil:
+		return nil, apierrors.NewBadRequest("metadata.resourceVersion: " + err.Error())
+	case version == 0:
 		u.created = obj
 		rest.WipeObjectMetaSystemFields(m)
-		return obj, u.prepare(ctx, obj, u.validateNew)
+		return obj, u.completeNew(ctx, obj, u.validateNew)
+	case requested == 0:
+		err = u.Storage.Versioner().UpdateObject(obj, version)
+	case requested != version:
+		err = apierrors.NewConflict(u.resource(), u.name, errOutdated)
 	}
-	if err := u.checkVersion(ctx, obj, version); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if err := rest.BeforeUpdate(u.Strategy, ctx, obj, existing); err != nil {
@@ -177,24 +183,6 @@ func (u *update) next(ctx context.Context, existing runtime.Object, version uint
 		return nil, errFinalized
 	}
 	return obj, nil
-}
-
-// checkVersion rejects an update of an older object. An update without a version is of the stored one.
-func (u *update) checkVersion(ctx context.Context, obj runtime.Object, version uint64) error {
-	requested, err := u.Storage.Versioner().ObjectResourceVersion(obj)
-	switch {
-	case err != nil:
-		return err
-	case requested == version:
-		return nil
-	case requested != 0:
-		return apierrors.NewConflict(u.resource(), u.name, errOutdated)
-	case u.Strategy.AllowUnconditionalUpdate(ctx):
-		return u.Storage.Versioner().UpdateObject(obj, version)
-	}
-	// Kubernetes also names the resource as the kind of this error.
-	return apierrors.NewInvalid(schema.GroupKind{Group: u.Version.Group, Kind: u.Plural}, u.name, field.ErrorList{
-		field.Invalid(field.NewPath("metadata", "resourceVersion"), requested, "must be specified for an update")})
 }
 
 // errOutdated has the text of Kubernetes, which clients look for.

@@ -7,20 +7,24 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// rehearsal is a storage for dry runs. It reads and validates as storage.Interface does, and writes nothing.
-type rehearsal struct {
+// dryRunStorage reads and validates as its storage does, and writes nothing.
+type dryRunStorage struct {
 	storage.Interface
 	codec runtime.Codec
 }
 
-func (r rehearsal) Create(ctx context.Context, key string, obj, out runtime.Object, _ uint64) error {
-	if err := r.Get(ctx, key, storage.GetOptions{}, out); err == nil {
+func (r dryRunStorage) Create(ctx context.Context, key string, obj, out runtime.Object, _ uint64) error {
+	err := r.Get(ctx, key, storage.GetOptions{}, out)
+	switch {
+	case err == nil:
 		return storage.NewKeyExistsError(key, 0)
+	case !storage.IsNotFound(err):
+		return err
 	}
-	return r.result(obj, out)
+	return r.setResult(obj, out)
 }
 
-func (r rehearsal) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
+func (r dryRunStorage) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, _ runtime.Object) error {
 	existing := out.DeepCopyObject()
 	if err := r.Get(ctx, key, storage.GetOptions{IgnoreNotFound: ignoreNotFound}, existing); err != nil {
@@ -37,10 +41,10 @@ func (r rehearsal) GuaranteedUpdate(ctx context.Context, key string, out runtime
 	if err != nil {
 		return err
 	}
-	return r.result(updated, out)
+	return r.setResult(updated, out)
 }
 
-func (r rehearsal) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+func (r dryRunStorage) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, _ runtime.Object, _ storage.DeleteOptions) error {
 	if err := r.Get(ctx, key, storage.GetOptions{}, out); err != nil {
 		return err
@@ -51,8 +55,8 @@ func (r rehearsal) Delete(ctx context.Context, key string, out runtime.Object, p
 	return validate(ctx, out)
 }
 
-// result sets out to what a write of obj would return.
-func (r rehearsal) result(obj, out runtime.Object) error {
+// setResult sets out to what a write of obj would return.
+func (r dryRunStorage) setResult(obj, out runtime.Object) error {
 	if err := runtime.SetZeroValue(out); err != nil {
 		return err
 	}
