@@ -41,7 +41,7 @@ func checkScale(ctx context.Context, out *report) (err error) {
 				checkMembers*checkPods, pages)
 		}
 	}
-	return watchAllMembers(ctx, out, f, checkMembers, churnOptions{duration: checkWatch, rate: 1})
+	return watchAllMembers(ctx, out, f, checkMembers, nil, churnOptions{duration: checkWatch, rate: 1})
 }
 
 // podPage is what checkLists reads of a list.

@@ -9,6 +9,10 @@ import (
 	"strconv"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/clusterpass/clusterpass/test/cluster"
 )
 
 // churnOptions configures the watch of the part churn.
@@ -17,19 +21,25 @@ type churnOptions struct {
 	rate     float64 // events per second of each cluster
 }
 
-// measureChurn measures a watch of the stand-ins of scale.
-func measureChurn(ctx context.Context, out *report, dir string, churn churnOptions) error {
-	f, err := startScaleFleet(ctx, nil, dir, standIns{Members: scaleMembers, Pods: scalePods, Events: churn.rate})
+// measureChurn measures a watch of the stand-ins of scale and of real clusters.
+func measureChurn(ctx context.Context, out *report, set *cluster.Set, dir string, churn churnOptions) error {
+	f, err := startScaleFleet(ctx, set, dir, standIns{Members: scaleMembers, Pods: scalePods, Events: churn.rate})
 	if err != nil {
 		return err
 	}
 	defer f.stop()
-	return watchAllMembers(ctx, out, f, scaleMembers, churn)
+	realOnes, err := newRealChurn(ctx, set)
+	if err != nil {
+		return err
+	}
+	return watchAllMembers(ctx, out, f, scaleMembers, realOnes, churn)
 }
 
-// watchAllMembers watches all members while each sends events. Every event must arrive, in order.
-func watchAllMembers(ctx context.Context, out *report, f *scaleFleet, members int, churn churnOptions) error {
-	d := churn.duration
+// watchAllMembers watches standIns stand-ins and the real clusters while each sends events. Every event must arrive, in
+// order.
+func watchAllMembers(ctx context.Context, out *report, f *scaleFleet, standIns int, realOnes realChurn,
+	churn churnOptions) (err error) {
+	members, d := standIns+len(realOnes), churn.duration
 	ctx, cancel := context.WithTimeout(ctx, d+time.Minute)
 	defer cancel()
 	version, err := versionOf(ctx, f.plain)
@@ -41,6 +51,13 @@ func watchAllMembers(ctx context.Context, out *report, f *scaleFleet, members in
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	changing, stop := context.WithCancel(ctx)
+	var changes errgroup.Group
+	changes.Go(func() error { return realOnes.run(changing) })
+	defer func() {
+		stop()
+		err = errors.Join(err, changes.Wait())
+	}()
 	use, err := startSamples(f.gateway.Process.Pid, d/watchSamples)
 	if err != nil {
 		return err
