@@ -277,8 +277,8 @@ func TestConcurrentCredentialWrites(t *testing.T) {
 	}
 }
 
-// TestFinalizedCluster fails if the update that removes a cluster's last finalizer leaves its credential. A dry run must
-// not delete it.
+// TestFinalizedCluster fails if the update that removes a cluster's last finalizer leaves its credential. A dry run
+// must not delete it.
 func TestFinalizedCluster(t *testing.T) {
 	c := newCredentialTest(t)
 	secret := c.create()
