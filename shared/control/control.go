@@ -1,6 +1,7 @@
 // Package control is the gateway's own Kubernetes API, by the request handlers of k8s.io/apiserver. It serves clusters,
 // resource registries, passes, recording policies, roles, bindings and reviews of the caller. The gateway authenticates
-// the callers of [Server], which authorizes them by package access.
+// the callers of [Server], which authorizes them by package access. Package endpoints chooses the handler of a request,
+// package registry stores objects by a strategy, and package backend is the storage below it.
 //
 // Invariants:
 //   - No response contains a stored credential. The secret store contains it, and the object only the secret's name.

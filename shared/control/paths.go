@@ -25,7 +25,7 @@ import (
 func (s *Server) newPaths() map[string]http.Handler {
 	openAPI := http.HandlerFunc(s.serveOpenAPI)
 	paths := map[string]http.Handler{
-		"/":    nil, // not of the control-plane cluster
+		"/":    nil, // 404, and not the page of the control-plane cluster
 		"/api": serveDiscovery[metav1.APIVersions](s, "/api"), "/apis": serveDiscovery[metav1.APIGroupList](s, "/apis"),
 		"/version":    http.HandlerFunc(serveVersion),
 		"/openapi/v2": openAPI, "/openapi/v3": openAPI,

@@ -176,7 +176,8 @@ func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 	singleCluster := append([]string{module + "shared/fleet", module + "shared/assembly/fleetconfig"}, banned...)
 	for name, banned := range map[string][]string{"fleet": banned, "proxy": singleCluster, "rotate": singleCluster,
 		"control": {module + "shared/backup", "k8s.io/client-go/kubernetes", "k8s.io/client-go/informers", "go.etcd.io",
-			"k8s.io/apiserver/pkg/admission/plugin", "k8s.io/api/core/v1"}} {
+			"k8s.io/apiserver/pkg/admission/plugin", "k8s.io/apiserver/pkg/registry/generic",
+			"k8s.io/apiserver/pkg/server/filters", "k8s.io/api/core/v1"}} {
 		fn := "./functions/" + name + "/bootstrap"
 		for _, p := range list(t, "-deps", "-tags", "lambda.norpc", fn) {
 			for _, b := range banned {

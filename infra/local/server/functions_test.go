@@ -71,3 +71,11 @@ func setAll(t *testing.T, vars map[string]string) {
 		t.Setenv(name, value)
 	}
 }
+
+// TestFunctionsAreInline fails if the program starts processes for functions by default. They are for likeness to
+// Lambda, and several times slower.
+func TestFunctionsAreInline(t *testing.T) {
+	if cfg := newConfig(t, t.TempDir()); cfg.Functions != Inline {
+		t.Errorf("functions are %q", cfg.Functions)
+	}
+}

@@ -1,5 +1,5 @@
-// Package documents has discovery and OpenAPI of the gateway's own API, as the server of k8s.io/apiserver builds them.
-// go generate ./shared/control/openapi writes them anew, so that the gateway does not contain that server.
+// Package documents contains discovery and OpenAPI of the gateway's own API, as the server of k8s.io/apiserver builds
+// them. go generate ./shared/control/openapi writes the files, so that the gateway does not contain that server.
 package documents
 
 import (
@@ -17,7 +17,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Aggregated ends the names of documents of aggregated discovery. The others are named by their paths.
+// Aggregated is the suffix of names of documents of aggregated discovery. The others are named by their paths.
 const Aggregated = "?aggregated"
 
 var (

@@ -60,9 +60,9 @@ func newEndpoint(cfg *Config, g Group, resource, subresource string, storage res
 		MaxRequestBodyBytes: maxBody,
 	}}
 	e.scope.TableConvertor, _ = storage.(rest.TableConvertor)
-	e.addUnmanaged(storage)
-	managed := func() (*handlers.RequestScope, error) { return e.managedScope(storage, types) }
-	e.addManaged(storage, sync.OnceValues(managed))
+	e.addVerbsWithoutFieldManager(storage)
+	newScope := func() (*handlers.RequestScope, error) { return e.scopeWithFieldManager(storage, types) }
+	e.addVerbsWithFieldManager(storage, sync.OnceValues(newScope))
 	return e, nil
 }
 
@@ -81,8 +81,8 @@ func kindOf(scheme *runtime.Scheme, version schema.GroupVersion,
 	return schema.GroupVersionKind{}, fmt.Errorf("%T has no kind in %s", obj, version)
 }
 
-// addUnmanaged adds the verbs that need no field manager.
-func (e *endpoint) addUnmanaged(storage rest.Storage) {
+// addVerbsWithoutFieldManager adds the others.
+func (e *endpoint) addVerbsWithoutFieldManager(storage rest.Storage) {
 	add := func(name, method string, needsName bool, handler http.HandlerFunc) {
 		e.verbs[name] = verb{method, needsName, func() (http.HandlerFunc, error) { return handler, nil }}
 	}
@@ -104,7 +104,8 @@ func (e *endpoint) addUnmanaged(storage rest.Storage) {
 	}
 }
 
-func (e *endpoint) addManaged(storage rest.Storage, scope func() (*handlers.RequestScope, error)) {
+// addVerbsWithFieldManager adds the verbs that record which fields a client manages.
+func (e *endpoint) addVerbsWithFieldManager(storage rest.Storage, scope func() (*handlers.RequestScope, error)) {
 	add := func(name, method string, needsName bool, handler func(*handlers.RequestScope) http.HandlerFunc) {
 		e.verbs[name] = verb{method, needsName, func() (http.HandlerFunc, error) {
 			to, err := scope()
@@ -130,7 +131,7 @@ func (e *endpoint) addManaged(storage rest.Storage, scope func() (*handlers.Requ
 	}
 }
 
-func (e *endpoint) managedScope(storage rest.Storage, types func() (managedfields.TypeConverter, error)) (
+func (e *endpoint) scopeWithFieldManager(storage rest.Storage, types func() (managedfields.TypeConverter, error)) (
 	*handlers.RequestScope, error) {
 	converter, err := types()
 	if err != nil {

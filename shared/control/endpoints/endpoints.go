@@ -1,5 +1,6 @@
 // Package endpoints serves resources by the request handlers of k8s.io/apiserver. It does not use the server of that
-// library, which links all admission plugins and clients of all kinds. They would make cold starts much longer.
+// library, which links all admission plugins and the typed clients of every Kubernetes kind. They would make cold
+// starts much longer.
 //
 // Invariant: the request.RequestInfo that was authorized alone chooses the handler, and the method must be that of its
 // verb.
@@ -44,7 +45,8 @@ type Config struct {
 	Types func() (managedfields.TypeConverter, error)
 }
 
-// Handler serves the requests for resources, whose request.RequestInfo is in their contexts. It authorizes none.
+// Handler serves the requests for resources, whose request.RequestInfo is in their contexts. The
+// caller authorizes them first.
 type Handler struct {
 	endpoints map[schema.GroupVersionResource]map[string]*endpoint // by subresource
 	codecs    runtime.NegotiatedSerializer
@@ -83,7 +85,7 @@ func resourceOf(info *request.RequestInfo) schema.GroupVersionResource {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
-		http.Error(w, "the request has no information", http.StatusInternalServerError)
+		http.Error(w, "no RequestInfo is in the context of the request", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Cache-Control", "no-cache, private")

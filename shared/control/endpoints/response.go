@@ -9,8 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 )
 
-// response adds warnings to a response when its header is written, and interfaces that handlers expect by type
-// assertion.
+// response adds the warnings to a response when its header is written. It has the interfaces that handlers expect by
+// type assertion.
 type response struct {
 	http.ResponseWriter
 	warnings warnings
@@ -34,7 +34,7 @@ func (r *response) Write(p []byte) (int, error) {
 
 func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// Flush ignores that a function cannot flush.
+// Flush flushes if the underlying writer can.
 func (r *response) Flush() { _ = http.NewResponseController(r.ResponseWriter).Flush() }
 
 // CloseNotify returns no channel, since contexts report closed connections. Without the method, handlers never flush.

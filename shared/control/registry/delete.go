@@ -16,8 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/util/dryrun"
 )
 
-// Delete implements rest.GracefulDeleter. An object with finalizers is only marked. Otherwise, the result is a status
-// with the object's UID, and deleted is true.
+// Delete implements rest.GracefulDeleter. An object with finalizers gets a deletionTimestamp. Otherwise, the result is
+// a status with the object's UID, and deleted is true.
 func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc,
 	opts *metav1.DeleteOptions) (result runtime.Object, deleted bool, err error) {
 	key, err := s.key(name)
@@ -42,7 +42,7 @@ func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateO
 		switch {
 		case err == nil:
 			return marked, false, nil
-		case !errors.Is(err, errFinalized): // another writer removed the finalizers
+		case !errors.Is(err, errNoFinalizers): // another writer removed the finalizers
 			return nil, false, storeerr.InterpretUpdateError(err, s.resource(), name)
 		}
 	}
@@ -52,12 +52,12 @@ func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateO
 	if err != nil {
 		return nil, false, storeerr.InterpretDeleteError(err, s.resource(), name)
 	}
-	status, err := s.deletionStatus(ctx, out, opts.DryRun)
+	status, err := s.finishDelete(ctx, out, opts.DryRun)
 	return status, true, err
 }
 
 // markAsDeleting sets the time of deletion of an object with finalizers. If the object has none, it returns
-// errFinalized.
+// errNoFinalizers.
 func (s *Store) markAsDeleting(ctx context.Context, key string, preconditions *storage.Preconditions,
 	validate rest.ValidateObjectFunc, opts *metav1.DeleteOptions) (runtime.Object, error) {
 	out := s.NewObject()
@@ -74,7 +74,7 @@ func (s *Store) markAsDeleting(ctx context.Context, key string, preconditions *s
 			case err != nil:
 				return nil, err
 			case len(m.GetFinalizers()) == 0:
-				return nil, errFinalized
+				return nil, errNoFinalizers
 			case m.GetDeletionTimestamp() == nil:
 				now := metav1.NewTime(time.Now())
 				m.SetDeletionTimestamp(&now)
@@ -100,12 +100,12 @@ func (u *update) deleteFinalized(ctx context.Context, key string, preconditions 
 	if err != nil {
 		return storeerr.InterpretDeleteError(err, u.resource(), u.name)
 	}
-	_, err = u.deletionStatus(ctx, out, opts.DryRun)
+	_, err = u.finishDelete(ctx, out, opts.DryRun)
 	return err
 }
 
-// deletionStatus calls AfterDelete and returns the response to a deletion.
-func (s *Store) deletionStatus(ctx context.Context, deleted runtime.Object, dryRun []string) (*metav1.Status, error) {
+// finishDelete calls AfterDelete, and returns the response to a deletion.
+func (s *Store) finishDelete(ctx context.Context, deleted runtime.Object, dryRun []string) (*metav1.Status, error) {
 	if s.AfterDelete != nil && !dryrun.IsDryRun(dryRun) {
 		s.AfterDelete(ctx, deleted)
 	}

@@ -1,6 +1,11 @@
 // Package registry stores the objects of a cluster-scoped resource for the request handlers of k8s.io/apiserver. It
 // behaves as k8s.io/apiserver/pkg/registry/generic/registry, which links a client of etcd. That would make cold starts
-// much longer.
+// much longer. It has nothing to do with ResourceRegistries.
+//
+// Invariants:
+//   - An object passes its strategy and the admission of the handler before each write.
+//   - An object with finalizers is never deleted.
+//   - A dry run changes nothing.
 package registry
 
 import (

@@ -55,7 +55,7 @@ func (s *Store) create(ctx context.Context, obj runtime.Object, validate rest.Va
 	return out, nil
 }
 
-// completeNew completes a new object, and validates it.
+// completeNew sets the fields of a new object that clients do not set, and validates it.
 func (s *Store) completeNew(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc) error {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -88,8 +88,8 @@ func (s *Store) createError(ctx context.Context, err error, key string, obj runt
 	return err
 }
 
-// errFinalized ends an update that removes the last finalizer of an object that is being deleted.
-var errFinalized = errors.New("the object has no finalizers left")
+// errNoFinalizers ends an update that removes the last finalizer of an object that is being deleted.
+var errNoFinalizers = errors.New("the object has no finalizers left")
 
 // update is one call of Store.Update.
 type update struct {
@@ -100,7 +100,7 @@ type update struct {
 	validate    rest.ValidateObjectUpdateFunc
 	mayCreate   bool
 	created     runtime.Object // nil if the object exists
-	finalized   runtime.Object // set with errFinalized
+	finalized   runtime.Object // set with errNoFinalizers
 }
 
 // Update implements rest.Updater. It creates the object if forceCreate is true, or if the strategy allows it.
@@ -124,7 +124,7 @@ func (s *Store) Update(ctx context.Context, name string, info rest.UpdatedObject
 			return next, nil, err
 		}, nil)
 	switch {
-	case errors.Is(err, errFinalized):
+	case errors.Is(err, errNoFinalizers):
 		return u.finalized, false, u.deleteFinalized(ctx, key, preconditions, opts)
 	case err == nil:
 		return out, u.created != nil, nil
@@ -180,7 +180,7 @@ func (u *update) nextObject(ctx context.Context, existing runtime.Object, versio
 		return nil, err
 	} else if old.GetDeletionTimestamp() != nil && len(m.GetFinalizers()) == 0 {
 		u.finalized = obj
-		return nil, errFinalized
+		return nil, errNoFinalizers
 	}
 	return obj, nil
 }
