@@ -27,7 +27,6 @@ Without a PART, all are measured:
   coldstart  starts of the functions
   idle       memory and CPU of idle streams
   far        lists of clusters that are slower than this machine
-  churn      a watch of 500 clusters with events
   hang       requests to one cluster while another one hangs
   calls      requests to one cluster, directly, through a bare reverse proxy and through the gateway
   warm       requests through a running function
@@ -36,6 +35,7 @@ Without a PART, all are measured:
   recordings sessions whose recording is required, beside others
   fleet      lists and watches of many clusters
   private    the overhead of a private cluster's tunnel
+  churn      a watch of 500 clusters with events, beside three real ones
   scale      500 clusters with a million objects
 
   --hammer-rate N   requests per second to the hanging cluster in the first run of hang (default: 100); 0 omits it
