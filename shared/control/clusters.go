@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
@@ -28,8 +27,7 @@ func (s *Server) clusters() (*clusterStore, *status) {
 		Version: clusterGroup, Plural: "clusters", Singular: "cluster",
 		NewObject:     func() runtime.Object { return &v1alpha1.Cluster{} },
 		NewListObject: func() runtime.Object { return &v1alpha1.ClusterList{} },
-		Strategy: &strategy{
-			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator,
+		Strategy: s.strategy(strategy{
 			prepare: func(_ context.Context, obj, old runtime.Object) {
 				c := obj.(*v1alpha1.Cluster)
 				c.Spec.Kubeconfig = "" // clusterStore stores it as a secret
@@ -47,14 +45,13 @@ func (s *Server) clusters() (*clusterStore, *status) {
 			validate: func(obj, _ runtime.Object) field.ErrorList { return validateCluster(obj.(*v1alpha1.Cluster)) },
 			reset: fieldsToReset(clusterGroup, fieldpath.MakePathOrDie("status"),
 				fieldpath.MakePathOrDie("spec", "kubeconfig")),
-		},
+		}),
 		TableConvertor: clusterColumns,
 	})
 	clusters := &clusterStore{stored: store, secrets: s.cfg.Secrets, objects: s.cfg.Objects,
 		probes: newProbes(s.cfg.Probe), log: s.cfg.Log}
 	store.AfterDelete = clusters.afterDelete
-	return clusters, statusOf(store, &strategy{
-		ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator,
+	return clusters, statusOf(store, s.strategy(strategy{
 		prepare: func(_ context.Context, obj, old runtime.Object) {
 			c, before := obj.(*v1alpha1.Cluster), old.(*v1alpha1.Cluster)
 			c.Spec, c.Labels, c.Annotations, c.Finalizers = before.Spec, before.Labels, before.Annotations, before.Finalizers
@@ -64,7 +61,7 @@ func (s *Server) clusters() (*clusterStore, *status) {
 				field.NewPath("status", "conditions"))
 		},
 		reset: fieldsToReset(clusterGroup, fieldpath.MakePathOrDie("spec")),
-	})
+	}))
 }
 
 var clusterColumns = table{

@@ -18,7 +18,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -188,6 +187,6 @@ func (s *Server) serves(info *request.RequestInfo) bool {
 	if info.IsResourceRequest {
 		return s.resources.Serves(info)
 	}
-	_, ok := s.paths["/"+strings.Trim(info.Path, "/")]
+	_, ok := s.paths[documentPath(info.Path)]
 	return ok
 }

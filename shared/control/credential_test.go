@@ -257,7 +257,7 @@ func TestConcurrentCredentialWrites(t *testing.T) {
 				if i == 0 {
 					token = "another"
 				}
-				code, answer := d.call(d.master(), "PATCH", clusters+"/m", "application/merge-patch+json", doc(token))
+				code, answer := d.call(d.master(), "PATCH", clusters+"/m", mergePatch, doc(token))
 				if code != http.StatusOK && code != http.StatusConflict {
 					t.Errorf("%d %s", code, answer)
 				}
@@ -267,7 +267,7 @@ func TestConcurrentCredentialWrites(t *testing.T) {
 		if all := h.storedSecrets(); len(all) != 1 {
 			t.Errorf("round %d: %d secrets of one cluster", round, len(all))
 		}
-		writes.Go(func() { d.call(d.master(), "PATCH", clusters+"/m", "application/merge-patch+json", doc("late")) })
+		writes.Go(func() { d.call(d.master(), "PATCH", clusters+"/m", mergePatch, doc("late")) })
 		writes.Go(func() { d.call(d.master(), "DELETE", clusters+"/m", "", "") })
 		writes.Wait()
 		if code, _ := d.call(d.master(), "GET", clusters+"/m", "", ""); code != http.StatusNotFound ||

@@ -39,7 +39,7 @@ func (*Server) isBuiltin(groupVersion string) bool {
 // serveDocument serves a path that is no resource. It merges discovery and OpenAPI with those of the control-plane
 // cluster, if the caller may read them.
 func (s *Server) serveDocument(w http.ResponseWriter, r *http.Request) error {
-	path := "/" + strings.Trim(r.URL.Path, "/")
+	path := documentPath(r.URL.Path)
 	parts := strings.Split(path[1:], "/")
 	switch {
 	case !route.IsRead(r.Method):

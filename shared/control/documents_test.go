@@ -18,12 +18,11 @@ import (
 	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	clusterpassv1alpha1 "github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	searchv1alpha1 "github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/control"
 	"github.com/clusterpass/clusterpass/shared/control/openapi"
 )
 
 var update = flag.Bool("update", false, "write the files of package documents anew")
-
-const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 // TestDocuments fails if the files of package documents are not what the server of k8s.io/apiserver serves for the same
 // resources.
@@ -45,7 +44,7 @@ func TestDocuments(t *testing.T) {
 		"/api": json.RawMessage(`{"kind":"APIVersions","apiVersion":"v1","versions":[]}`),
 		"/api?aggregated": json.RawMessage(
 			`{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`),
-		"/apis": get("/apis", "application/json"), "/apis?aggregated": get("/apis", aggregatedType),
+		"/apis": get("/apis", "application/json"), "/apis?aggregated": get("/apis", control.AggregatedType),
 	}
 	openAPI := map[string]json.RawMessage{}
 	var groups metav1.APIGroupList

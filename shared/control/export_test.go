@@ -23,6 +23,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/control/registry"
 )
 
+// AggregatedType is the media type of aggregated discovery.
+const AggregatedType = aggregatedType
+
 // WithCaller adds a caller to a context.
 var WithCaller = withCaller
 
@@ -110,9 +113,8 @@ func libraryStorage(t *testing.T, storage rest.Storage) rest.Storage {
 
 func libraryRegistry(t *testing.T, s *registry.Store) *genericregistry.Store {
 	t.Helper()
-	gr := schema.GroupResource{Group: s.Version.Group, Resource: s.Plural}
 	out := &genericregistry.Store{
-		NewFunc: s.NewObject, NewListFunc: s.NewListObject, DefaultQualifiedResource: gr,
+		NewFunc: s.NewObject, NewListFunc: s.NewListObject, DefaultQualifiedResource: s.Resource(),
 		SingularQualifiedResource: schema.GroupResource{Group: s.Version.Group, Resource: s.Singular},
 		KeyRootFunc:               func(context.Context) string { return s.Plural },
 		KeyFunc:                   func(_ context.Context, name string) (string, error) { return s.Plural + "/" + name, nil },

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage/names"
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"k8s.io/apiserver/pkg/warning"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
@@ -43,8 +42,7 @@ func (s *Server) passes() *passStore {
 		Version: passGroup, Plural: "passes", Singular: "pass",
 		NewObject:     func() runtime.Object { return &v1alpha1.Pass{} },
 		NewListObject: func() runtime.Object { return &v1alpha1.PassList{} },
-		Strategy: &strategy{
-			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator,
+		Strategy: s.strategy(strategy{
 			prepare: func(ctx context.Context, obj, old runtime.Object) {
 				p := obj.(*v1alpha1.Pass)
 				redactLastApplied(p) // a client that applies the response would store its credential
@@ -68,7 +66,7 @@ func (s *Server) passes() *passStore {
 				return validatePass(p, s.cfg.MaxPassTTL)
 			},
 			reset: fieldsToReset(passGroup, fieldpath.MakePathOrDie("status")),
-		},
+		}),
 		TableConvertor: table{
 			{name: "User", about: "User of the pass.",
 				cell: passCell(func(p *v1alpha1.Pass) string { return p.Spec.User })},

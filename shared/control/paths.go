@@ -49,9 +49,12 @@ func (s *Server) newPaths() map[string]http.Handler {
 	return paths
 }
 
+// documentPath returns the key of a path in Server.paths.
+func documentPath(path string) string { return "/" + strings.Trim(path, "/") }
+
 // serveOwn serves a path as if there were no control-plane cluster.
 func (s *Server) serveOwn(w http.ResponseWriter, r *http.Request) error {
-	h := s.paths["/"+strings.Trim(r.URL.Path, "/")]
+	h := s.paths[documentPath(r.URL.Path)]
 	if h == nil {
 		return gatewaystatus.New(gatewaystatus.UnknownPath, "",
 			"the gateway itself has nothing at %s; member clusters are under /clusters/NAME", r.URL.Path)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage/names"
 
 	"github.com/clusterpass/clusterpass/shared/control/registry"
 )
@@ -52,10 +51,10 @@ func (s *Server) roles() *guarded {
 		Version: rbacGroup, Plural: "clusterroles", Singular: "clusterrole",
 		NewObject:     func() runtime.Object { return &rbacv1.ClusterRole{} },
 		NewListObject: func() runtime.Object { return &rbacv1.ClusterRoleList{} },
-		Strategy: &strategy{
-			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator, createByPut: true, prepare: prepareNothing,
+		Strategy: s.strategy(strategy{
+			createByPut: true, prepare: prepareNothing,
 			validate: func(obj, _ runtime.Object) field.ErrorList { return validateRole(obj.(*rbacv1.ClusterRole)) },
-		},
+		}),
 		TableConvertor: table{{name: "Created At", about: "When the object was created.", cell: func(obj runtime.Object) any {
 			return obj.(*rbacv1.ClusterRole).CreationTimestamp.UTC().Format(time.RFC3339)
 		}}},
@@ -85,8 +84,8 @@ func (s *Server) bindings() *guarded {
 		Version: rbacGroup, Plural: "clusterrolebindings", Singular: "clusterrolebinding",
 		NewObject:     func() runtime.Object { return &rbacv1.ClusterRoleBinding{} },
 		NewListObject: func() runtime.Object { return &rbacv1.ClusterRoleBindingList{} },
-		Strategy: &strategy{
-			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator, createByPut: true, prepare: prepareNothing,
+		Strategy: s.strategy(strategy{
+			createByPut: true, prepare: prepareNothing,
 			validate: func(obj, old runtime.Object) field.ErrorList {
 				errs := validateBinding(obj.(*rbacv1.ClusterRoleBinding))
 				if old != nil && old.(*rbacv1.ClusterRoleBinding).RoleRef != obj.(*rbacv1.ClusterRoleBinding).RoleRef {
@@ -95,7 +94,7 @@ func (s *Server) bindings() *guarded {
 				}
 				return errs
 			},
-		},
+		}),
 		TableConvertor: table{
 			{name: "Role", about: "What is granted.", cell: func(obj runtime.Object) any {
 				ref := obj.(*rbacv1.ClusterRoleBinding).RoleRef

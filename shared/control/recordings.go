@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/storage/names"
 
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/control/registry"
@@ -19,12 +18,12 @@ func (s *Server) recordingPolicies() *stored {
 		Version: passGroup, Plural: "recordingpolicies", Singular: "recordingpolicy",
 		NewObject:     func() runtime.Object { return &v1alpha1.RecordingPolicy{} },
 		NewListObject: func() runtime.Object { return &v1alpha1.RecordingPolicyList{} },
-		Strategy: &strategy{
-			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator, prepare: prepareNothing,
+		Strategy: s.strategy(strategy{
+			prepare: prepareNothing,
 			validate: func(obj, _ runtime.Object) field.ErrorList {
 				return policy.Validate(&obj.(*v1alpha1.RecordingPolicy).Spec)
 			},
-		},
+		}),
 		TableConvertor: table{
 			{name: "Level", about: "required or bestEffort.", cell: recordingCell(
 				func(spec *v1alpha1.RecordingPolicySpec) string { return string(spec.Level) })},

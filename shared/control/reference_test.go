@@ -43,7 +43,6 @@ const (
 	rules     = `},"rules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"]}]}`
 	selectors = `},"spec":{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod"}]}}`
 	jsonType  = "application/json"
-	mergeType = "application/merge-patch+json"
 	patchType = "application/json-patch+json"
 	applyType = "application/apply-patch+yaml"
 	strategic = "application/strategic-merge-patch+json"
@@ -110,7 +109,7 @@ var steps = map[string][]step{
 		{"POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews?dryRun=All", jsonType,
 			`{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`},
 		{"POST", clusters, jsonType, `{"metadata":{"name":"m"},"spec":{"syncMode":"Pull"}}`},
-		{"PATCH", clusters + "/m/status", mergeType, `{"status":{"kubernetesVersion":"v1.36.0"}}`},
+		{"PATCH", clusters + "/m/status", mergePatch, `{"status":{"kubernetesVersion":"v1.36.0"}}`},
 		{"PUT", clusters + "/m", jsonType, `{"metadata":{"name":"m"},"spec":{"syncMode":"Pull","region":"r"}}`},
 		{"GET", clusters, tableType, ""}, {"DELETE", clusters, "", ""}, {"GET", clusters + "/m", "", ""},
 	},
@@ -139,14 +138,14 @@ var steps = map[string][]step{
 			`"status":"True","reason":"Is","message":"","lastTransitionTime":"2026-01-02T03:04:05Z"}]},"spec":{}}`)},
 		{"PUT", registries + "/r/status", jsonType, resourceRegistry("r", `},"status":{"conditions":[{}]},"spec":{}}`)},
 		{"PUT", registries + "/none/status", jsonType, resourceRegistry("none", selectors)},
-		{"PATCH", registries + "/r/status", mergeType, `{"metadata":{"labels":{"a":"b"}},"spec":{"resourceSelectors":[]}}`},
+		{"PATCH", registries + "/r/status", mergePatch, `{"metadata":{"labels":{"a":"b"}},"spec":{"resourceSelectors":[]}}`},
 		{"GET", registries + "/r/status", "", ""}, {"DELETE", registries + "/r/status", "", ""},
 		{"GET", registries + "/r/scale", "", ""}, {"GET", registries + "/r/status/more", "", ""},
 		{"GET", "/apis/search.karmada.io/v1alpha1/namespaces/n/resourceregistries", "", ""},
 		{"GET", registries, tableType, ""},
 	},
 	"patches": {
-		{"PATCH", roles + "/a", mergeType, `{"rules":[]}`},
+		{"PATCH", roles + "/a", mergePatch, `{"rules":[]}`},
 		{"PATCH", roles + "/a?fieldManager=one", applyType, role("a", `,"labels":{"l":"1"}`+rules)},
 		{"PATCH", roles + "/a?fieldManager=two", applyType, role("a", `,"labels":{"l":"2"}}}`)},
 		{"PATCH", roles + "/a?fieldManager=two&force=true", applyType, role("a", `,"labels":{"l":"2"}}}`)},
@@ -155,16 +154,16 @@ var steps = map[string][]step{
 		{"PATCH", roles + "/z?fieldManager=one&dryRun=All", applyType, role("z", `}}`)},
 		{"PATCH", registries + "/z?fieldManager=one", applyType, resourceRegistry("z", selectors)},
 		{"PATCH", registries + "/y?fieldManager=one", applyType, resourceRegistry("y", `}}`)},
-		{"PATCH", roles + "/a", mergeType, `{"metadata":{"annotations":{"a":"b"}}}`},
-		{"PATCH", roles + "/a", mergeType, `{}`}, {"PATCH", roles + "/a", mergeType, `{"metadata":{"name":"b"}}`},
-		{"PATCH", roles + "/a", mergeType, `{"metadata":{"resourceVersion":"1"}}`},
-		{"PATCH", roles + "/a", mergeType, `{"rules":[{}]}`}, {"PATCH", roles + "/a", "text/plain", `{}`},
+		{"PATCH", roles + "/a", mergePatch, `{"metadata":{"annotations":{"a":"b"}}}`},
+		{"PATCH", roles + "/a", mergePatch, `{}`}, {"PATCH", roles + "/a", mergePatch, `{"metadata":{"name":"b"}}`},
+		{"PATCH", roles + "/a", mergePatch, `{"metadata":{"resourceVersion":"1"}}`},
+		{"PATCH", roles + "/a", mergePatch, `{"rules":[{}]}`}, {"PATCH", roles + "/a", "text/plain", `{}`},
 		{"PATCH", roles + "/a", patchType, `[{"op":"replace","path":"/rules","value":[]}]`},
 		{"PATCH", roles + "/a", patchType, `[{"op":"test","path":"/metadata/name","value":"b"}]`},
 		{"PATCH", roles + "/a", strategic, `{"metadata":{"labels":{"l":null,"m":"1"}}}`},
 		{"PATCH", registries + "/z", strategic, `{"metadata":{"labels":{"m":"1"}}}`},
-		{"PATCH", roles + "/a?dryRun=All", mergeType, `{"metadata":{"labels":{"n":"1"}}}`},
-		{"PATCH", roles, mergeType, `{}`}, {"GET", roles, "", ""},
+		{"PATCH", roles + "/a?dryRun=All", mergePatch, `{"metadata":{"labels":{"n":"1"}}}`},
+		{"PATCH", roles, mergePatch, `{}`}, {"GET", roles, "", ""},
 	},
 	"deletions": {
 		{"POST", roles, jsonType, role("a", `,"labels":{"l":"1"},"finalizers":["example.com/f"]`+rules)},
@@ -176,9 +175,9 @@ var steps = map[string][]step{
 		{"DELETE", roles + "/b", jsonType, `{"propagationPolicy":"Foreground","orphanDependents":true}`},
 		{"DELETE", roles + "/a?propagationPolicy=Background&gracePeriodSeconds=9", "", ""},
 		{"DELETE", roles + "/a", "", ""}, {"POST", roles, jsonType, role("a", rules)},
-		{"PATCH", roles + "/a", mergeType, `{"metadata":{"finalizers":["example.com/f","example.com/g"]}}`},
-		{"PATCH", roles + "/a?dryRun=All", mergeType, `{"metadata":{"finalizers":null}}`},
-		{"PATCH", roles + "/a", mergeType, `{"metadata":{"finalizers":null,"labels":{"l":"3"}}}`},
+		{"PATCH", roles + "/a", mergePatch, `{"metadata":{"finalizers":["example.com/f","example.com/g"]}}`},
+		{"PATCH", roles + "/a?dryRun=All", mergePatch, `{"metadata":{"finalizers":null}}`},
+		{"PATCH", roles + "/a", mergePatch, `{"metadata":{"finalizers":null,"labels":{"l":"3"}}}`},
 		{"GET", roles + "/a", "", ""}, {"DELETE", roles + "/a", "", ""},
 		{"DELETE", roles + "?labelSelector=l%3D2&dryRun=All", "", ""}, {"DELETE", roles + "?labelSelector=l%3D2", "", ""},
 		{"DELETE", roles + "/d", jsonType, `{"kind":"DeleteOptions","apiVersion":"v1"}`},

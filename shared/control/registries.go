@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
@@ -17,8 +16,7 @@ import (
 )
 
 func (s *Server) registries() (*stored, *status) {
-	spec := &strategy{
-		ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator,
+	spec := s.strategy(strategy{
 		prepare: func(_ context.Context, obj, old runtime.Object) {
 			r := obj.(*v1alpha1.ResourceRegistry)
 			if r.Status = (v1alpha1.ResourceRegistryStatus{}); old != nil {
@@ -27,7 +25,7 @@ func (s *Server) registries() (*stored, *status) {
 		},
 		validate: func(obj, _ runtime.Object) field.ErrorList { return validateRegistry(obj.(*v1alpha1.ResourceRegistry)) },
 		reset:    fieldsToReset(searchGroup, fieldpath.MakePathOrDie("status")),
-	}
+	})
 	store := s.store(registry.Store{
 		Version: searchGroup, Plural: "resourceregistries", Singular: "resourceregistry", Strategy: spec,
 		NewObject:     func() runtime.Object { return &v1alpha1.ResourceRegistry{} },
@@ -51,8 +49,7 @@ func (s *Server) registries() (*stored, *status) {
 			age,
 		},
 	}, "rr")
-	return store, statusOf(store, &strategy{
-		ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator,
+	return store, statusOf(store, s.strategy(strategy{
 		prepare: func(_ context.Context, obj, old runtime.Object) {
 			r, before := obj.(*v1alpha1.ResourceRegistry), old.(*v1alpha1.ResourceRegistry)
 			r.Spec, r.Labels, r.Annotations, r.Finalizers = before.Spec, before.Labels, before.Annotations, before.Finalizers
@@ -62,7 +59,7 @@ func (s *Server) registries() (*stored, *status) {
 				field.NewPath("status", "conditions"))
 		},
 		reset: fieldsToReset(searchGroup, fieldpath.MakePathOrDie("spec")),
-	})
+	}))
 }
 
 func registryCell(cell func(*v1alpha1.ResourceRegistrySpec) string) func(runtime.Object) any {

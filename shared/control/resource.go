@@ -51,8 +51,7 @@ func (s *stored) Update(ctx context.Context, name string, info rest.UpdatedObjec
 // store completes a resource with its storage.
 func (s *Server) store(r registry.Store, shortNames ...string) *stored {
 	r.Codec = s.codecs.LegacyCodec(r.Version) // JSON of the served version
-	r.Storage = backend.New(s.cfg.Objects, r.Codec, schema.GroupResource{Group: r.Version.Group, Resource: r.Plural},
-		r.NewObject)
+	r.Storage = backend.New(s.cfg.Objects, r.Codec, r.Resource(), r.NewObject)
 	return &stored{&r, shortNames}
 }
 

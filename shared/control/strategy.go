@@ -5,9 +5,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/clusterpass/clusterpass/shared/control/registry"
 )
 
 // strategy is the write strategy of a cluster-scoped resource. An update without a resourceVersion is unconditional.
@@ -22,12 +23,13 @@ type strategy struct {
 	createByPut bool
 }
 
-var (
-	_ rest.RESTCreateStrategy  = (*strategy)(nil)
-	_ rest.RESTUpdateStrategy  = (*strategy)(nil)
-	_ rest.RESTDeleteStrategy  = (*strategy)(nil)
-	_ rest.ResetFieldsStrategy = (*strategy)(nil)
-)
+var _ registry.Strategy = (*strategy)(nil)
+
+// strategy completes st with what is the same for all resources.
+func (s *Server) strategy(st strategy) *strategy {
+	st.ObjectTyper, st.NameGenerator = s.scheme, names.SimpleNameGenerator
+	return &st
+}
 
 func (*strategy) NamespaceScoped() bool { return false }
 func (s *strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {

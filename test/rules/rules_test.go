@@ -191,7 +191,7 @@ func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 
 // TestOnlyLocalProgramRunsPlugins: a kubeconfig in a store must not make a program run. Only these packages may convert
 // a kubeconfig to a client of client-go, which runs its plugin. functions/control and the bridge link that code with
-// k8s.io/apiserver, and do not use it.
+// client-go's clientcmd, and do not use it.
 func TestOnlyLocalProgramRunsPlugins(t *testing.T) {
 	const runner = module + "infra/local/plugin"
 	clients := map[string]string{ // packages that import client-go's clients, with the reason

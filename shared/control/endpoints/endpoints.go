@@ -45,8 +45,8 @@ type Config struct {
 	Types func() (managedfields.TypeConverter, error)
 }
 
-// Handler serves the requests for resources, whose request.RequestInfo is in their contexts. The
-// caller authorizes them first.
+// Handler serves the requests for resources, whose request.RequestInfo is in their contexts. The caller authorizes them
+// first.
 type Handler struct {
 	endpoints map[schema.GroupVersionResource]map[string]*endpoint // by subresource
 	codecs    runtime.NegotiatedSerializer

@@ -26,7 +26,7 @@ func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateO
 	}
 	obj := s.NewObject()
 	if err := s.Storage.Get(ctx, key, storage.GetOptions{}, obj); err != nil {
-		return nil, false, storeerr.InterpretDeleteError(err, s.resource(), name)
+		return nil, false, storeerr.InterpretDeleteError(err, s.Resource(), name)
 	}
 	preconditions := &storage.Preconditions{}
 	if p := opts.Preconditions; p != nil {
@@ -43,14 +43,14 @@ func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateO
 		case err == nil:
 			return marked, false, nil
 		case !errors.Is(err, errNoFinalizers): // another writer removed the finalizers
-			return nil, false, storeerr.InterpretUpdateError(err, s.resource(), name)
+			return nil, false, storeerr.InterpretUpdateError(err, s.Resource(), name)
 		}
 	}
 	out := s.NewObject()
 	err = s.storage(opts.DryRun).Delete(ctx, key, out, preconditions, storage.ValidateObjectFunc(validate), nil,
 		storage.DeleteOptions{})
 	if err != nil {
-		return nil, false, storeerr.InterpretDeleteError(err, s.resource(), name)
+		return nil, false, storeerr.InterpretDeleteError(err, s.Resource(), name)
 	}
 	status, err := s.finishDelete(ctx, out, opts.DryRun)
 	return status, true, err
@@ -98,7 +98,7 @@ func (u *update) deleteFinalized(ctx context.Context, key string, preconditions 
 		out, err = u.finalized, nil
 	}
 	if err != nil {
-		return storeerr.InterpretDeleteError(err, u.resource(), u.name)
+		return storeerr.InterpretDeleteError(err, u.Resource(), u.name)
 	}
 	_, err = u.finishDelete(ctx, out, opts.DryRun)
 	return err

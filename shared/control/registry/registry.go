@@ -85,7 +85,8 @@ func (s *Store) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return s.Strategy.GetResetFields()
 }
 
-func (s *Store) resource() schema.GroupResource {
+// Resource returns the group and the name of the resource.
+func (s *Store) Resource() schema.GroupResource {
 	return schema.GroupResource{Group: s.Version.Group, Resource: s.Plural}
 }
 
@@ -113,7 +114,7 @@ func (s *Store) Get(ctx context.Context, name string, opts *metav1.GetOptions) (
 	obj := s.NewObject()
 	err = s.Storage.Get(ctx, key, storage.GetOptions{ResourceVersion: opts.ResourceVersion}, obj)
 	if err != nil {
-		return nil, storeerr.InterpretGetError(err, s.resource(), name)
+		return nil, storeerr.InterpretGetError(err, s.Resource(), name)
 	}
 	return obj, nil
 }
@@ -124,7 +125,7 @@ func (s *Store) List(ctx context.Context, opts *internalversion.ListOptions) (ru
 	key, to := s.storageOptions(opts)
 	to.ResourceVersionMatch = opts.ResourceVersionMatch
 	to.Predicate.Limit, to.Predicate.Continue = opts.Limit, opts.Continue
-	return list, storeerr.InterpretListError(s.Storage.GetList(ctx, key, to, list), s.resource())
+	return list, storeerr.InterpretListError(s.Storage.GetList(ctx, key, to, list), s.Resource())
 }
 
 // Watch implements rest.Watcher.

@@ -72,7 +72,7 @@ func (s *Store) completeNew(ctx context.Context, obj runtime.Object, validate re
 }
 
 func (s *Store) createError(ctx context.Context, err error, key string, obj runtime.Object, m metav1.Object) error {
-	err = storeerr.InterpretCreateError(err, s.resource(), m.GetName())
+	err = storeerr.InterpretCreateError(err, s.Resource(), m.GetName())
 	err = rest.CheckGeneratedNameError(ctx, s.Strategy, err, obj)
 	var exists *apierrors.StatusError
 	if !apierrors.IsAlreadyExists(err) || !errors.As(err, &exists) {
@@ -129,17 +129,17 @@ func (s *Store) Update(ctx context.Context, name string, info rest.UpdatedObject
 	case err == nil:
 		return out, u.created != nil, nil
 	case u.created != nil:
-		err = storeerr.InterpretCreateError(err, s.resource(), name)
+		err = storeerr.InterpretCreateError(err, s.Resource(), name)
 		return nil, false, rest.CheckGeneratedNameError(ctx, s.Strategy, err, u.created)
 	}
-	return nil, false, storeerr.InterpretUpdateError(err, s.resource(), name)
+	return nil, false, storeerr.InterpretUpdateError(err, s.Resource(), name)
 }
 
 // nextObject returns the object that replaces existing, which is empty if there is none.
 func (u *update) nextObject(ctx context.Context, existing runtime.Object, version uint64) (runtime.Object, error) {
 	u.created = nil
 	if version == 0 && !u.mayCreate {
-		return nil, apierrors.NewNotFound(u.resource(), u.name)
+		return nil, apierrors.NewNotFound(u.Resource(), u.name)
 	}
 	obj, err := u.info.UpdatedObject(ctx, existing)
 	if err != nil {
@@ -160,7 +160,7 @@ func (u *update) nextObject(ctx context.Context, existing runtime.Object, versio
 	case requested == 0:
 		err = u.Storage.Versioner().UpdateObject(obj, version)
 	case requested != version:
-		err = apierrors.NewConflict(u.resource(), u.name, errOutdated)
+		err = apierrors.NewConflict(u.Resource(), u.name, errOutdated)
 	}
 	if err != nil {
 		return nil, err
