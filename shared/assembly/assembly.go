@@ -124,12 +124,10 @@ const maxReadConns = 256
 func (p *Parts) NewMembers(t cluster.Tunnel) *cluster.Members {
 	cfg := cluster.Config{
 		Objects: p.Objects, Secrets: p.Stores.Secrets, Freshness: p.Freshness, Log: p.Log,
-		Policy: p.DialPolicy(t), Plugins: p.Plugins,
+		Policy: p.DialPolicy(t), Plugins: p.Plugins, MaxReadConns: maxReadConns,
 	}
 	if t == nil {
 		cfg.Policy.Tunnel, cfg.NoTrials = p.NewTunnel(), true
-	} else {
-		cfg.MaxReadConns = maxReadConns
 	}
 	return cluster.NewMembers(cfg)
 }

@@ -69,7 +69,7 @@ type Config struct {
 	// member timed out, by its condition Ready, only probes are sent to it. Otherwise some requests are trials.
 	NoTrials bool
 	// MaxReadConns is the maximum number of HTTP/1.1 connections for Member.Single, of all members. 0 means that Single is
-	// REST, as is best for a process that serves one request at a time.
+	// REST.
 	MaxReadConns int64
 	// MaxMembers bounds the cache. 0 means 4096. With more members, each request to the whole fleet would read their
 	// credentials and open their connections again.

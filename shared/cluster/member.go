@@ -21,6 +21,8 @@ const (
 	// headerTimeout exceeds the 60 s that kube-apiserver allows a request that is not long-running.
 	headerTimeout = 75 * time.Second
 	idleTimeout   = 90 * time.Second
+	// pingInterval is the time after which a silent HTTP/2 connection gets a ping.
+	pingInterval = 30 * time.Second
 	// streamBuffer bounds the bytes of a stream for a slow client, 4 MB by default. Lists keep that for throughput.
 	streamBuffer = 256 << 10
 	// mergedBuffer is that of a response that is read together with hundreds of others.
@@ -98,6 +100,8 @@ func newMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	if slots != nil && kc.Server.Scheme == "https" && kc.ProxyURL == nil && c.Spec.SyncMode != v1alpha1.Pull {
 		reads := upgrade.Clone()
 		reads.ReadBufferSize = 16 << 10
+		// Thaw would count a connection in a handshake as stale, since it has unread bytes. Each read checks its own.
+		reads.DialContext = newDialer(policy).dial
 		single := newReadPool(connectors[0], reads, kc, slots)
 		pools, m.Single = append(pools, single), guard(single)
 	}
@@ -121,7 +125,7 @@ func newTransport(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy)
 		WriteBufferSize:        32 << 10,
 		ForceAttemptHTTP2:      true,
 		// A silent HTTP/2 connection with requests is closed within 45 s. The buffer allows 20 MB/s at 50 ms latency.
-		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: pingInterval, PingTimeout: 15 * time.Second,
 			MaxReceiveBufferPerStream: 1 << 20, MaxReadFrameSize: largeFrame},
 	}
 	if c.Mode() == v1alpha1.Passthrough {

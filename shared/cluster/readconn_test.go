@@ -227,7 +227,7 @@ func TestInvalidHeadersAreRefused(t *testing.T) {
 // request, or closed it. The session tickets of TLS 1.3 are no such bytes.
 func TestUnsolicitedBytesMakeConnectionUnusable(t *testing.T) {
 	srv := newReadServer(t, nil, nil)
-	_, p := newReader(t, srv, 100)
+	m, p := newReader(t, srv, 100)
 	for name, tt := range map[string]struct {
 		text   string
 		isOpen bool // the server leaves the connection open
@@ -268,8 +268,12 @@ func TestUnsolicitedBytesMakeConnectionUnusable(t *testing.T) {
 			}
 			defer func() { _ = conn.socket.Close() }()
 			<-sent
+			waittest.Until(t, "bytes arrive", conn.socket.isStale)
+			if m.dialer.isStale() {
+				t.Error("Thaw would close all connections because of them")
+			}
 			if tt.isIdle {
-				if waittest.Until(t, "the tickets arrive", conn.socket.isStale); !conn.isIdle() || conn.socket.isStale() {
+				if !conn.isIdle() || conn.socket.isStale() {
 					t.Error("the connection is unusable after its tickets")
 				}
 				return

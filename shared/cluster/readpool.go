@@ -32,8 +32,9 @@ const (
 	// readMaxAge bounds the use of one connection, so that new replicas of an API server get their share of reads.
 	readMaxAge = 5 * time.Minute
 	// sharedInterval is the interval at which a read uses HTTP/2 nevertheless, so that this connection, which writes
-	// need, does not reach idleTimeout.
-	sharedInterval = idleTimeout / 2
+	// need, does not reach idleTimeout. It is shorter than pingInterval: a function may be frozen before the answer to a
+	// ping arrives. Thaw would then close all connections of the member.
+	sharedInterval = pingInterval - 5*time.Second
 )
 
 // readPool sends reads over idle HTTP/1.1 connections to one member, which need less CPU time than HTTP/2. A read never
@@ -99,10 +100,10 @@ func (p *readPool) send(r *http.Request, mayUseHTTP1 bool) (*http.Response, *rea
 		}
 		p.discard(conn)
 		switch {
-		case r.Context().Err() != nil:
-			return nil, nil, err
 		case hasExceededDeadline(err):
 			p.closeIdle() // which may have the same dead path
+			return nil, nil, err
+		case r.Context().Err() != nil:
 			return nil, nil, err
 		}
 		mayUseHTTP1 = errors.Is(err, errNotIdle)
@@ -174,7 +175,9 @@ func (p *readPool) openIdle(ctx context.Context, from *http.Transport, generatio
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		p.open, p.notBefore = p.open-1, time.Now().Round(0).Add(readIdleTimeout)
+		if p.open--; !errors.Is(ctx.Err(), context.Canceled) { // by CloseIdleConnections
+			p.notBefore = time.Now().Round(0).Add(readIdleTimeout)
+		}
 		p.slots.Release(1)
 	}
 	p.stop()

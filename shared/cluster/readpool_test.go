@@ -191,6 +191,9 @@ func TestReadsNeverWaitForConnections(t *testing.T) {
 	}
 	m.Close()
 	waittest.Until(t, "the opening ends", func() bool { return p.openConns() == 0 })
+	if !p.notBefore.IsZero() {
+		t.Error("the next opening is delayed, as if the member had refused this one")
+	}
 }
 
 // TestReadsOfMemberWithoutHTTP1 fails if reads of a member that refuses connections of HTTP/1.1 tried to open one again
@@ -366,6 +369,14 @@ func TestReadConnectionsAreClosed(t *testing.T) {
 		"after canceled read": {func(t *testing.T, m *Member, _ *readPool) {
 			_ = startByHTTP1(t, m, "/large").Body.Close() // before its end
 		}, 1},
+		"after a read that timed out": {func(t *testing.T, m *Member, _ *readPool) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			if resp, err := start(ctx, m, http.MethodGet, "/hangs", nil); err == nil {
+				_ = resp.Body.Close()
+				t.Error("the read has a response")
+			}
+		}, 0},
 		"after old age": {func(t *testing.T, m *Member, p *readPool) {
 			p.idle[1].opened = p.idle[1].opened.Add(-readMaxAge)
 			if got := read(t, m); got != byHTTP1 {
@@ -387,8 +398,11 @@ func TestReadConnectionsAreClosed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := newReadServer(t, nil, func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/large" {
+				switch r.URL.Path {
+				case "/large":
 					_, _ = w.Write(make([]byte, 10<<20))
+				case "/hangs":
+					<-r.Context().Done()
 				}
 			})
 			m, p := newReader(t, srv, 2)

@@ -10,6 +10,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // A function's response ends after seconds and at 6 MB.
@@ -130,5 +131,28 @@ func TestThaw(t *testing.T) {
 	}
 	if n := len(m.Requests()); n != 20 {
 		t.Errorf("the member received %d writes, want 20", n)
+	}
+}
+
+// TestFrozenProcessReadsByHTTP1 fails if a process that thaws before each call never read by HTTP/1.1, or used that for
+// a write.
+func TestFrozenProcessReadsByHTTP1(t *testing.T) {
+	m := clustertest.NewMember(t, ok)
+	fn := gateway.NewFunction("")
+	fn.FirstByte = waittest.Patience // a slow read would be redirected
+	h := newGateway(t, gatewaytest.Options{Function: fn, MaxReadConns: 1})
+	h.AddCluster("m", m.Kubeconfig(token))
+	waittest.Until(t, "a read uses HTTP/1.1", func() bool {
+		h.Members.Thaw()
+		if resp := h.Do("GET", "/clusters/m/api/v1/pods", nil, ""); resp.StatusCode != 200 {
+			t.Fatalf("the call has %d", resp.StatusCode)
+		}
+		requests := m.TakeRequests()
+		return requests[len(requests)-1].Proto == "HTTP/1.1"
+	})
+	h.Members.Thaw()
+	h.Do("POST", "/clusters/m/api/v1/pods", nil, "{}")
+	if sent := m.Requests(); len(sent) != 1 || sent[0].Proto != "HTTP/2.0" {
+		t.Errorf("the member received %+v, want one write by HTTP/2", sent)
 	}
 }
