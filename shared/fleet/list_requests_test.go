@@ -16,9 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
-	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
-	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
@@ -335,9 +333,8 @@ func TestFleetGzip(t *testing.T) {
 		_, _ = io.WriteString(zw, podList("10", "x/zipped"))
 		_ = zw.Close()
 	}
-	h, members := newFleet(t, gatewaytest.Options{}, zipped)
-	remote := strings.NewReplacer("//127.0.0.1", "//localhost", `"server":`, `"tls-server-name":"127.0.0.1","server":`)
-	h.AddCluster("b", []byte(remote.Replace(string(members[0].Kubeconfig(`{token: t}`)))))
+	plain := func(w http.ResponseWriter, r *http.Request) { respond(200, podList("10", "x/plain"))(w, r) }
+	h, _ := newFleet(t, gatewaytest.Options{}, plain, zipped)
 	l, resp := h.list("/fleet/api/v1/pods", http.Header{"Accept-Encoding": {"gzip"}})
 	if l.names() != "plain@a zipped@b" || resp.Header.Get("Content-Encoding") != "" {
 		t.Errorf("%q, %v", l.names(), resp.Header)
@@ -347,31 +344,79 @@ func TestFleetGzip(t *testing.T) {
 	}
 }
 
-// TestFleetGzipToRemoteClients fails if a client on a slow line waits longer than at the cluster itself.
-func TestFleetGzipToRemoteClients(t *testing.T) {
-	one := `{"metadata":{"namespace":"x","name":"NAME","annotations":{"a":"` + strings.Repeat("a", 1000) + `"}}},`
-	large := strings.TrimSuffix(strings.Repeat(one, 2*minCompressed/len(one)), ",")
-	h, _ := newFleet(t, gatewaytest.Options{Configure: func(c *gateway.Config) { c.Source = limits.ForwardedSource }},
-		func(w http.ResponseWriter, r *http.Request) {
-			items := large
-			if r.URL.Query().Get("limit") == "1" {
-				items = strings.TrimSuffix(one, ",")
-			}
-			respond(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`+items+`]}`)(w, r)
-		})
-	for name, tc := range map[string]struct {
-		path, source, accepted, want string
+// TestFleetBrokenGzip fails if a compressed list that is broken looked complete, or if a valid one was refused.
+func TestFleetBrokenGzip(t *testing.T) {
+	zip := func(text string) []byte {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		_, _ = io.WriteString(z, text)
+		_ = z.Close()
+		return b.Bytes()
+	}
+	text := podList("10", "x/one")
+	whole := zip(text)
+	const trailer = 8 // bytes: CRC and size
+	wrong := bytes.Clone(whole)
+	wrong[len(wrong)-trailer] ^= 1
+	for name, tt := range map[string]struct {
+		body []byte
+		isOK bool
 	}{
-		"large":           {"/fleet/api/v1/pods", "203.0.113.9", "gzip", "gzip"},
-		"a browser":       {"/fleet/api/v1/pods", "203.0.113.9", "gzip, deflate, br, zstd", "gzip"},
-		"small":           {"/fleet/api/v1/pods?limit=1", "203.0.113.9", "gzip", ""},
-		"refused":         {"/fleet/api/v1/pods", "203.0.113.9", "identity", ""},
-		"refused by q":    {"/fleet/api/v1/pods", "203.0.113.9", "gzip;q=0", ""},
-		"with a quality":  {"/fleet/api/v1/pods", "203.0.113.9", "br;q=1.0, GZIP ; q=0.5", "gzip"},
-		"on this machine": {"/fleet/api/v1/pods", "127.0.0.1", "gzip", ""},
+		"whole":           {whole, true},
+		"two members":     {slices.Concat(zip(text[:20]), zip(text[20:])), true},
+		"an empty member": {slices.Concat(whole, zip("")), true},
+		"no end":          {whole[:len(whole)/2], false},
+		"no trailer":      {whole[:len(whole)-trailer], false},
+		"wrong CRC":       {wrong, false},
+		"bytes after it":  {slices.Concat(whole, []byte("x")), false},
+		"no gzip":         {[]byte(text), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			resp := h.Do("GET", tc.path, http.Header{"X-Forwarded-For": {tc.source}, "Accept-Encoding": {tc.accepted}}, "")
+			h, _ := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Encoding", "gzip")
+				_, _ = w.Write(tt.body)
+			})
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.URL+"/fleet/api/v1/pods", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Accept-Encoding", "gzip")
+			isOK := false
+			if resp, err := h.HTTPClient.Do(req); err == nil { // else the response broke off before its header was sent
+				_, err = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+				isOK = err == nil && resp.StatusCode == http.StatusOK
+			}
+			if isOK != tt.isOK {
+				t.Errorf("the list is complete: %v", isOK)
+			}
+		})
+	}
+}
+
+// TestFleetCompresses fails if a client on a slow line waits longer than at the cluster itself.
+func TestFleetCompresses(t *testing.T) {
+	one := `{"metadata":{"namespace":"x","name":"NAME","annotations":{"a":"` + strings.Repeat("a", 1000) + `"}}},`
+	large := strings.TrimSuffix(strings.Repeat(one, 2*minCompressed/len(one)), ",")
+	h, _ := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) {
+		items := large
+		if r.URL.Query().Get("limit") == "1" {
+			items = strings.TrimSuffix(one, ",")
+		}
+		respond(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`+items+`]}`)(w, r)
+	})
+	for name, tc := range map[string]struct {
+		path, accepted, want string
+	}{
+		"large":          {"/fleet/api/v1/pods", "gzip", "gzip"},
+		"a browser":      {"/fleet/api/v1/pods", "gzip, deflate, br, zstd", "gzip"},
+		"small":          {"/fleet/api/v1/pods?limit=1", "gzip", ""},
+		"refused":        {"/fleet/api/v1/pods", "identity", ""},
+		"refused by q":   {"/fleet/api/v1/pods", "gzip;q=0", ""},
+		"with a quality": {"/fleet/api/v1/pods", "br;q=1.0, GZIP ; q=0.5", "gzip"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resp := h.Do("GET", tc.path, http.Header{"Accept-Encoding": {tc.accepted}}, "")
 			if got := resp.Header.Get("Content-Encoding"); resp.StatusCode != 200 || got != tc.want {
 				t.Fatalf("%s with encoding %q, want %q", resp.Status, got, tc.want)
 			}

@@ -33,14 +33,6 @@ func SourceOf(addr netip.Addr) Source {
 // IsKnown reports whether the source is known.
 func (s Source) IsKnown() bool { return s.prefix.IsValid() }
 
-// IsLoopback reports whether the source is this machine.
-func (s Source) IsLoopback() bool {
-	return s.prefix.Addr().IsLoopback() || s.prefix.Contains(netip.IPv6Loopback())
-}
-
-// IsLoopbackHost reports whether a host of a URL is a loopback address.
-func IsLoopbackHost(host string) bool { return SourceOf(ParseAddress(host)).IsLoopback() }
-
 // String returns the prefix, such as 192.0.2.1/32, and "" for an unknown source.
 func (s Source) String() string {
 	if !s.IsKnown() {

@@ -71,13 +71,3 @@ func TestSourceRateLimitsEachSource(t *testing.T) {
 		t.Error("a second event is allowed")
 	}
 }
-
-// A list for a client on this machine would be compressed without need.
-func TestSourceIsLoopback(t *testing.T) {
-	for host, want := range map[string]bool{"127.0.0.1": true, "::1": true, "192.0.2.1": false, "2001:db8::1": false,
-		"localhost": false, "": false} {
-		if got := IsLoopbackHost(host); got != want {
-			t.Errorf("%q: %v, want %v", host, got, want)
-		}
-	}
-}

@@ -7,13 +7,12 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/clusterpass/clusterpass/shared/encoding"
-	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
 // minCompressed is the size from which a list is compressed, in bytes. kube-apiserver has the same limit.
 const minCompressed = 128 << 10
 
-// gzipWriters compress at the fastest level, which exceeds the speed of most networks.
+// gzipWriters compress at the fastest level, as kube-apiserver does.
 var gzipWriters = sync.Pool{New: func() any {
 	w, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
 	if err != nil {
@@ -22,12 +21,9 @@ var gzipWriters = sync.Pool{New: func() any {
 	return w
 }}
 
-// serveCompressed calls serve with a writer that compresses for clients on other machines. For a client on this
-// machine, the CPU time would exceed the gain.
+// serveCompressed calls serve with a writer that compresses if the client accepts it, as kube-apiserver does. Even for
+// a client on this machine, TLS of the uncompressed bytes costs as much as compression.
 func serveCompressed(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter) error) error {
-	if limits.SourceFrom(r.Context()).IsLoopback() {
-		return serve(w)
-	}
 	w.Header().Add("Vary", "Accept-Encoding")
 	if !encoding.AcceptsGzip(r.Header) {
 		return serve(w)

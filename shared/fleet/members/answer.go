@@ -1,11 +1,12 @@
 package members
 
 import (
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+
+	"github.com/klauspost/compress/gzip"
 )
 
 // Answer is the response of a member, or the error of the call.

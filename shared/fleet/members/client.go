@@ -10,12 +10,10 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
-	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -120,9 +118,6 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 		return a
 	}
 	req := c.request(ctx, call)
-	if isOnThisMachine(m) {
-		req.Header.Set("Accept-Encoding", "identity") // on this machine, decompression would cost more than it saves
-	}
 	a.Response, a.Err = forward.Open(req, &forward.Call{ //nolint:bodyclose // the reader or the code above closes it
 		Request: route.NewRequest(req.Method, c.RouteTo(t.Name, call.Path), call.Query.Encode(), req.Header),
 		User:    c.caller.User, Member: m, Renewer: c.cfg.Members, IsFleet: true, IsMerged: call.Merged,
@@ -141,12 +136,6 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 		a.Err = ready(a)
 	}
 	return a
-}
-
-// isOnThisMachine reports whether the server of a member is on this machine. A loopback address behind a proxy or a
-// tunnel is on another one.
-func isOnThisMachine(m *cluster.Member) bool {
-	return m.Cluster.Spec.ProxyURL == "" && limits.IsLoopbackHost(m.Server.Hostname())
 }
 
 func (c *Client) request(ctx context.Context, call Call) *http.Request {
