@@ -245,8 +245,7 @@ profile: bench-program ## Record infra/release/gateway.pgo, a profile of the gat
 bench: build-bench moto ## Measure the gateway compared with direct requests, and cold starts (ARGS=--help)
 	@$(STEP) "measure the gateway and direct requests" $(NEEDS_GO) dist/local/bench \
 	  $(or $(ARGS),--write docs/benchmarks.md)
-	@$(STEP) "measure access decisions, and compressed lists" $(NEEDS_GO) \
-	  go test -run '^$$' -bench 'Allowed|ListOverNetworks' ./shared/access ./shared/fleet
+	@$(STEP) "measure access decisions" $(NEEDS_GO) go test -run '^$$' -bench Allowed ./shared/access
 
 build: $(WITH_CONSOLE) build-local ## Build the functions' zips (arm64, amd64), the bridge and the agent into dist/
 	@for arch in $(ARCHES); do $(STEP) "build functions, bridge and agent for $$arch" $(NEEDS_GO) \

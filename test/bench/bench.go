@@ -63,7 +63,7 @@ func allParts(hammerRate int, watch churnOptions) []part {
 	return []part{
 		{"coldstart", coldStarts, true}, {"idle", idle, true}, {"far", far, true},
 		{"hang", hangs, false}, {"calls", restCalls, false}, {"warm", warm, false}, {"aws", onAWS, false},
-		{"streams", streams, false}, {"recordings", recordings, false}, {"fleet", fleet, false},
+		{"streams", streams, false}, {"recordings", recordings, false}, {"fleet", fleet, false}, {"gzip", compressed, false},
 		{"private", private, false}, {"churn", watches, false}, {"scale", scale, false},
 	}
 }
@@ -150,14 +150,19 @@ func fill(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bench"}},
-		metav1.CreateOptions{}); err != nil {
+	if err := createNamespace(ctx, client, "bench"); err != nil {
 		return err
 	}
 	if err := createConfigMaps(ctx, client); err != nil {
 		return errors.Join(err, empty(context.WithoutCancel(ctx), cfg))
 	}
 	return nil
+}
+
+func createNamespace(ctx context.Context, client kubernetes.Interface, name string) error {
+	_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{})
+	return err
 }
 
 func createConfigMaps(ctx context.Context, client kubernetes.Interface) error {

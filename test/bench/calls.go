@@ -277,13 +277,15 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// newEndpoint returns an endpoint whose connections suffice for all parallel calls.
+// newEndpoint returns an endpoint whose connections suffice for all parallel calls. Of cfg, it uses the server, TLS,
+// the credential, Dial and DisableCompression.
 func newEndpoint(name string, cfg *rest.Config) (endpoint, error) {
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return endpoint{}, err
 	}
-	transport := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1000}
+	transport := &http.Transport{DialContext: cfg.Dial, TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true,
+		MaxIdleConnsPerHost: 1000, DisableCompression: cfg.DisableCompression}
 	wrapped, err := rest.HTTPWrappersForConfig(cfg, transport)
 	return endpoint{name: name, client: &http.Client{Transport: wrapped}, url: cfg.Host}, err
 }

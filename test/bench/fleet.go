@@ -157,6 +157,7 @@ func startFleet(
 	f.gateway, f.pass = cmd, filepath.Join(data, "pass")
 	stops = append(stops, func() { interrupt(cmd) })
 	root, _, _ := strings.Cut(cfg.Host, "/clusters/")
+	cfg.DisableCompression = true // the stand-ins do not compress, either
 	if f.fleet, err = newEndpoint("fleet", cfg); err != nil {
 		return nil, err
 	}

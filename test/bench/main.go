@@ -34,6 +34,7 @@ Without a PART, all are measured:
   streams    streams, directly, through a bare reverse proxy and through the gateway
   recordings sessions whose recording is required, beside others
   fleet      lists and watches of many clusters
+  gzip       lists with and without gzip, by the client's bandwidth
   private    the overhead of a private cluster's tunnel
   churn      a watch of 500 clusters with events, beside three real ones
   scale      500 clusters with a million objects

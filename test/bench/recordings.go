@@ -18,7 +18,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/gorilla/websocket"
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/httpstream/spdy" //nolint:staticcheck // the executor of client-go takes its type
@@ -300,6 +299,10 @@ func readBySPDY(ctx context.Context, e *streamEndpoint, command string) (n int, 
 	return int(count), err
 }
 
+// receiveBuffer is the size of the receive buffer of a socket. Without it, each delay of the scheduler would lower the
+// rate of the link.
+const receiveBuffer = 1 << 20
+
 // byteCount counts the bytes that are written to it.
 type byteCount int
 
@@ -319,9 +322,7 @@ func (e *streamEndpoint) dial(ctx context.Context, network, address string) (net
 	if err != nil || e.link == 0 {
 		return conn, err
 	}
-	limiter := rate.NewLimiter(rate.Limit(e.link), receiveBuffer)
-	limiter.AllowN(time.Now(), receiveBuffer) // the link has delivered nothing in advance
-	return &slowConn{conn, limiter}, nil
+	return newSlowConn(conn, e.link, receiveBuffer), nil
 }
 
 // dialExec opens an exec session in the pod of an endpoint.
@@ -342,22 +343,4 @@ func dialExec(ctx context.Context, e *streamEndpoint, query url.Values) (*websoc
 	_ = resp.Body.Close()
 	_ = conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	return conn, nil
-}
-
-// slowConn limits the rate of its reads.
-type slowConn struct {
-	net.Conn
-	limiter *rate.Limiter
-}
-
-// receiveBuffer is how many bytes a link delivers in advance while the client does not read: the receive buffer of a
-// socket. Without it, each delay of the scheduler would lower the rate of the link.
-const receiveBuffer = 1 << 20
-
-func (c *slowConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p[:min(len(p), receiveBuffer)])
-	if waitErr := c.limiter.WaitN(context.Background(), n); err == nil {
-		err = waitErr
-	}
-	return n, err
 }

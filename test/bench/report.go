@@ -144,7 +144,7 @@ func (r *report) writePage(file string, order, arguments []string) error {
 func (r *report) origin(arguments []string) string {
 	command := "make bench"
 	if len(arguments) > 0 {
-		command = "make build-bench moto && go run ./test/bench " + strings.Join(arguments, " ")
+		command = fmt.Sprintf("make bench ARGS=\"--write docs/benchmarks.md %s\"", strings.Join(arguments, " "))
 	}
 	return fmt.Sprintf("\n| revision | date | machine | Go | Kubernetes | profile of compiled gateways | command |\n"+
 		"|---|---|---|---|---|---|---|\n| %s | %s | %s | %s | %s | %s | `%s` |\n", revision(),

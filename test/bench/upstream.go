@@ -230,6 +230,18 @@ const namePlaceholder = `"name":"NAME"`
 
 // pod returns the JSON of a typical pod of about 4 KB, before and after its name.
 func pod() (before, after []byte, err error) {
+	text, err := json.Marshal(typicalPod())
+	if err != nil {
+		return nil, nil, err
+	}
+	before, after, found := bytes.Cut(text, []byte(namePlaceholder))
+	if !found {
+		return nil, nil, errors.New("a pod without a name")
+	}
+	return before, after, nil
+}
+
+func typicalPod() *corev1.Pod {
 	p := &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{
 		Name: "NAME", Namespace: "shop", UID: "6d1f3c0e-7d0c-4f6b-9f0e-3b1f7f3a2c11",
 		CreationTimestamp: metav1.Unix(1_790_000_000, 0), GenerateName: "web-7d9f4c6b58-",
@@ -257,13 +269,5 @@ func pod() (before, after []byte, err error) {
 			LastTransitionTime: metav1.Unix(1_790_000_000, 0)})
 	}
 	p.Status.Phase, p.Spec.NodeName = corev1.PodRunning, "node-17"
-	text, err := json.Marshal(p)
-	if err != nil {
-		return nil, nil, err
-	}
-	before, after, found := bytes.Cut(text, []byte(namePlaceholder))
-	if !found {
-		return nil, nil, errors.New("a pod without a name")
-	}
-	return before, after, nil
+	return p
 }
