@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
 	"net/http"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -41,26 +39,6 @@ func (c *stalledClient) Write(p []byte) (int, error) {
 		<-time.After(time.Until(c.deadline))
 	}
 	return 0, os.ErrDeadlineExceeded
-}
-
-// podsLike returns a list of size bytes or more that gzip reduces to about a seventh.
-func podsLike(size int) string {
-	var b strings.Builder
-	random := rand.New(rand.NewPCG(1, 2)) // the same text in each run
-	b.WriteString(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`)
-	for i := 0; b.Len() < size; i++ {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		_, _ = fmt.Fprintf(&b, `{"metadata":{"namespace":"shop","name":"web-%x","uid":"%x-%x","labels":{"app":"web"}},`+
-			`"spec":`, random.Uint64(), random.Uint64(), random.Uint64())
-		_, _ = fmt.Fprintf(&b, `{"containers":[{"name":"web","image":"registry.example.com/web@sha256:%x%x","resources":{`+
-			`"requests":{"cpu":"100m","memory":"%dMi"}},"terminationMessagePath":"/dev/termination-log"}],"nodeName":"n%d",`+
-			`"serviceAccountName":"web","schedulerName":"default-scheduler"},"status":{"phase":"Running","podIP":"10.0.%d.%d"}}`,
-			random.Uint64(), random.Uint64(), random.IntN(900), random.IntN(50), random.IntN(250), random.IntN(250))
-	}
-	b.WriteString("]}")
-	return b.String()
 }
 
 // TestListWritesHaveDeadlines fails if a client that stops reading could block a goroutine for ever. After the last

@@ -2,8 +2,6 @@ package fleet_test
 
 import (
 	"bytes"
-	"compress/gzip"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -320,123 +318,6 @@ func TestFleetTruncatedListIsAnError(t *testing.T) {
 		t.Errorf("a truncated list is complete for the client: %s, %d bytes, %v", resp.Status, len(body), err)
 	}
 }
-
-// TestFleetGzip fails if a compressed list is garbled, or sent to a client that refuses it.
-func TestFleetGzip(t *testing.T) {
-	zipped := func(w http.ResponseWriter, r *http.Request) {
-		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-			respond(200, podList("10", "x/plain"))(w, r)
-			return
-		}
-		w.Header().Set("Content-Encoding", "gzip")
-		zw := gzip.NewWriter(w)
-		_, _ = io.WriteString(zw, podList("10", "x/zipped"))
-		_ = zw.Close()
-	}
-	plain := func(w http.ResponseWriter, r *http.Request) { respond(200, podList("10", "x/plain"))(w, r) }
-	h, _ := newFleet(t, gatewaytest.Options{}, plain, zipped)
-	l, resp := h.list("/fleet/api/v1/pods", http.Header{"Accept-Encoding": {"gzip"}})
-	if l.names() != "plain@a zipped@b" || resp.Header.Get("Content-Encoding") != "" {
-		t.Errorf("%q, %v", l.names(), resp.Header)
-	}
-	if l, _ := h.list("/fleet/api/v1/pods", http.Header{"Accept-Encoding": {"identity"}}); l.names() != "plain@a plain@b" {
-		t.Errorf("%q", l.names())
-	}
-}
-
-// TestFleetBrokenGzip fails if a compressed list that is broken looked complete, or if a valid one was refused.
-func TestFleetBrokenGzip(t *testing.T) {
-	zip := func(text string) []byte {
-		var b bytes.Buffer
-		z := gzip.NewWriter(&b)
-		_, _ = io.WriteString(z, text)
-		_ = z.Close()
-		return b.Bytes()
-	}
-	text := podList("10", "x/one")
-	whole := zip(text)
-	const trailer = 8 // bytes: CRC and size
-	wrong := bytes.Clone(whole)
-	wrong[len(wrong)-trailer] ^= 1
-	for name, tt := range map[string]struct {
-		body []byte
-		isOK bool
-	}{
-		"whole":           {whole, true},
-		"two members":     {slices.Concat(zip(text[:20]), zip(text[20:])), true},
-		"an empty member": {slices.Concat(whole, zip("")), true},
-		"no end":          {whole[:len(whole)/2], false},
-		"no trailer":      {whole[:len(whole)-trailer], false},
-		"wrong CRC":       {wrong, false},
-		"bytes after it":  {slices.Concat(whole, []byte("x")), false},
-		"no gzip":         {[]byte(text), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h, _ := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Encoding", "gzip")
-				_, _ = w.Write(tt.body)
-			})
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.URL+"/fleet/api/v1/pods", http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("Accept-Encoding", "gzip")
-			isOK := false
-			if resp, err := h.HTTPClient.Do(req); err == nil { // else the response broke off before its header was sent
-				_, err = io.Copy(io.Discard, resp.Body)
-				_ = resp.Body.Close()
-				isOK = err == nil && resp.StatusCode == http.StatusOK
-			}
-			if isOK != tt.isOK {
-				t.Errorf("the list is complete: %v", isOK)
-			}
-		})
-	}
-}
-
-// TestFleetCompresses fails if a client on a slow line waits longer than at the cluster itself.
-func TestFleetCompresses(t *testing.T) {
-	one := `{"metadata":{"namespace":"x","name":"NAME","annotations":{"a":"` + strings.Repeat("a", 1000) + `"}}},`
-	large := strings.TrimSuffix(strings.Repeat(one, 2*minCompressed/len(one)), ",")
-	h, _ := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) {
-		items := large
-		if r.URL.Query().Get("limit") == "1" {
-			items = strings.TrimSuffix(one, ",")
-		}
-		respond(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`+items+`]}`)(w, r)
-	})
-	for name, tc := range map[string]struct {
-		path, accepted, want string
-	}{
-		"large":          {"/fleet/api/v1/pods", "gzip", "gzip"},
-		"a browser":      {"/fleet/api/v1/pods", "gzip, deflate, br, zstd", "gzip"},
-		"small":          {"/fleet/api/v1/pods?limit=1", "gzip", ""},
-		"refused":        {"/fleet/api/v1/pods", "identity", ""},
-		"refused by q":   {"/fleet/api/v1/pods", "gzip;q=0", ""},
-		"with a quality": {"/fleet/api/v1/pods", "br;q=1.0, GZIP ; q=0.5", "gzip"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			resp := h.Do("GET", tc.path, http.Header{"Accept-Encoding": {tc.accepted}}, "")
-			if got := resp.Header.Get("Content-Encoding"); resp.StatusCode != 200 || got != tc.want {
-				t.Fatalf("%s with encoding %q, want %q", resp.Status, got, tc.want)
-			}
-			body := io.Reader(resp.Body)
-			if tc.want == "gzip" {
-				var err error
-				if body, err = gzip.NewReader(body); err != nil {
-					t.Fatal(err)
-				}
-			}
-			var l struct{ Items []struct{} }
-			if err := json.NewDecoder(body).Decode(&l); err != nil || len(l.Items) == 0 {
-				t.Error(len(l.Items), err)
-			}
-		})
-	}
-}
-
-// minCompressed is the size from which lists are compressed.
-const minCompressed = 128 << 10
 
 // TestFleetTables fails if kubectl get prints cells of clusters with different columns under the wrong columns.
 func TestFleetTables(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
 
@@ -78,12 +79,17 @@ func compressed(ctx context.Context, out *report, set *cluster.Set, dir string) 
 	for _, n := range []network{
 		{"10 Mbit/s", 10, 3}, {"100 Mbit/s", 100, 9}, {"1000 Mbit/s", 1000, 9}, {"loopback", 0, 9},
 	} {
-		endpoints := []*proxied{{}, {process: process}, {process: process}}
-		for i, cfg := range []*rest.Config{member.RESTConfig(), gateway, fleet} {
-			name := []string{"direct", ofGateway, "the fleet"}[i]
-			if endpoints[i].endpoint, err = n.endpoint(name, cfg); err != nil {
+		var endpoints []*proxied
+		for _, server := range []struct {
+			name    string
+			cfg     *rest.Config
+			process *exec.Cmd
+		}{{"direct", member.RESTConfig(), nil}, {ofGateway, gateway, process}, {"the fleet", fleet, process}} {
+			e, err := n.endpoint(server.name, server.cfg)
+			if err != nil {
 				return err
 			}
+			endpoints = append(endpoints, &proxied{e, server.process})
 		}
 		for _, encoding := range []string{"gzip", "identity"} {
 			if err := n.compareLists(ctx, out, tw, endpoints, encoding); err != nil {
@@ -96,12 +102,13 @@ func compressed(ctx context.Context, out *report, set *cluster.Set, dir string) 
 
 // createPods creates pods that no scheduler assigns. A new namespace refuses pods until it has its service account.
 func createPods(ctx context.Context, client kubernetes.Interface) error {
-	for range 300 {
+	soon, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := waittest.Poll(soon, func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(compressedNamespace).Get(ctx, "default", metav1.GetOptions{})
-		if err == nil {
-			break
-		}
-		wait(ctx, 100*time.Millisecond)
+		return err
+	}); err != nil {
+		return err
 	}
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(16)
@@ -187,18 +194,12 @@ func (n network) compareLists(ctx context.Context, out *report, tw io.Writer, al
 func readEncoded(ctx context.Context, e endpoint, encoding string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url+compressedPath, nil)
-	if err != nil {
-		return 0, err
-	}
-	req.Header = http.Header{"Accept-Encoding": {encoding}, "Accept": {"application/json"}}
-	resp, err := e.client.Do(req)
+	resp, err := openWith(ctx, e, compressedPath, http.Header{
+		"Accept-Encoding": {encoding}, "Accept": {"application/json"},
+	})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("answer %s", resp.Status)
-	}
 	return io.Copy(io.Discard, resp.Body)
 }

@@ -412,13 +412,20 @@ func open(ctx context.Context, w endpoint, path string) (*http.Response, error) 
 
 // openAs is open with an Accept header, if accept is not empty.
 func openAs(ctx context.Context, w endpoint, path, accept string) (*http.Response, error) {
+	header := http.Header{}
+	if accept != "" {
+		header.Set("Accept", accept)
+	}
+	return openWith(ctx, w, path, header)
+}
+
+// openWith is open with a header.
+func openWith(ctx context.Context, w endpoint, path string, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)
 	if err != nil {
 		return nil, err
 	}
-	if accept != "" {
-		req.Header.Set("Accept", accept)
-	}
+	req.Header = header
 	resp, err := w.client.Do(req)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		_ = resp.Body.Close()
