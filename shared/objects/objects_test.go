@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,20 @@ func TestChangesAfterTheLastRevision(t *testing.T) {
 	if !errors.Is(err, ErrCompacted) || !strings.Contains(err.Error(), "revision 9 exceeds the store's revision 7") {
 		t.Error(err)
 	}
+}
+
+// FuzzValidResource compares validResource with the regular expression of its rule. A resource that only one of them
+// accepts could leave the directory of the objects.
+func FuzzValidResource(f *testing.F) {
+	for _, s := range []string{"", "a", "clusters", "a-b.c", "-a", "a.", "..", "A", "a/b", "a_b", "\xff", "ä"} {
+		f.Add(s)
+	}
+	rule := regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+	f.Fuzz(func(t *testing.T, resource string) {
+		if got, want := validResource(resource), rule.MatchString(resource); got != want {
+			t.Fatalf("%q: %t, want %t", resource, got, want)
+		}
+	})
 }
 
 func FuzzContinue(f *testing.F) {

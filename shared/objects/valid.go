@@ -3,7 +3,6 @@ package objects
 import (
 	"encoding/base64"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -12,13 +11,16 @@ import (
 
 const maxKey = 512
 
-var resourceRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+// validResource reports whether s has lower-case letters, digits, '-' and '.', with a letter or digit at both ends.
+func validResource(s string) bool {
+	return s != "" && strings.Trim(s, "-.") == s && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-.") == ""
+}
 
 // ValidKey returns ErrInvalid unless key has the form resource/name. A name has no control characters and no empty, "."
 // or ".." segments. Names of RBAC roles may contain nearly any other character.
 func ValidKey(key string) error {
 	resource, name, _ := strings.Cut(key, "/")
-	if len(key) > maxKey || !resourceRE.MatchString(resource) || !printable(name) {
+	if len(key) > maxKey || !validResource(resource) || !printable(name) {
 		return fmt.Errorf("%w: key %.128q: want resource/name, such as clusters/member1, in at most %d bytes", ErrInvalid,
 			key, maxKey)
 	}
@@ -33,7 +35,7 @@ func ValidKey(key string) error {
 // SplitPrefix splits the prefix of a list into the resource and the start of the name, or returns ErrInvalid.
 func SplitPrefix(prefix string) (resource, name string, err error) {
 	resource, name, ok := strings.Cut(prefix, "/")
-	if !ok || len(prefix) > maxKey || !resourceRE.MatchString(resource) || !printable(name) {
+	if !ok || len(prefix) > maxKey || !validResource(resource) || !printable(name) {
 		return "", "",
 			fmt.Errorf("%w: prefix %.128q: want a resource and a slash at least, such as clusters/", ErrInvalid, prefix)
 	}

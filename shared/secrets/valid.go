@@ -14,24 +14,29 @@ const (
 	maxLabelKey = 127
 )
 
-var (
-	nameRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[a-z0-9]([-a-z0-9.]*[a-z0-9])?)*$`)
-	// labelREs is compiled on first use, because compiling is slow and most functions do not need it.
-	labelREs = sync.OnceValues(func() (key, value *regexp.Regexp) {
-		return regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`),
-			regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
-	})
-)
+// labelREs is compiled on first use, because compiling is slow and most functions do not need it.
+var labelREs = sync.OnceValues(func() (key, value *regexp.Regexp) {
+	return regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`),
+		regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
+})
 
 // ValidName returns ErrInvalid unless name has at most 253 bytes, in segments separated by '/'. A segment has
 // lower-case letters, digits, '-' and '.', with a letter or digit at both ends.
 func ValidName(name string) error {
-	if len(name) > maxName || !nameRE.MatchString(name) || strings.Contains(name, "..") {
+	invalid := len(name) > maxName || strings.Contains(name, "..")
+	for segment := range strings.SplitSeq(name, "/") {
+		invalid = invalid || !validSegment(segment)
+	}
+	if invalid {
 		return fmt.Errorf(
 			"%w: name %.64q: want at most %d lower case letters, digits, '-', '.' and '/', such as clusters/member1",
 			ErrInvalid, name, maxName)
 	}
 	return nil
+}
+
+func validSegment(s string) bool {
+	return s != "" && strings.Trim(s, "-.") == s && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-.") == ""
 }
 
 // ValidLabels returns ErrInvalid unless there are at most MaxLabels labels in Kubernetes syntax. Keys have at most 127

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/awsclient"
@@ -105,10 +104,13 @@ type Opener struct {
 	Open func(ctx context.Context, a Address) (*Stores, error)
 }
 
-// prefixRE matches prefixes that are valid in the names of secrets and of a table.
-var prefixRE = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
-
 const maxPrefix = 32
+
+// validPrefix reports whether s can begin the names of secrets and of a table.
+func validPrefix(s string) bool {
+	return s != "" && len(s) <= maxPrefix && s[0] != '-' &&
+		strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
 
 // Open opens the stores at a: the directories PATH/secrets and PATH/objects, or the secrets PREFIX/* and the DynamoDB
 // table PREFIX-objects, or those of another Opener. The AWS SDK reads its standard environment.
@@ -120,7 +122,7 @@ func Open(ctx context.Context, a Address, others ...Opener) (*Stores, error) {
 	}
 	switch a.Kind {
 	case "aws":
-		if len(a.Where) > maxPrefix || !prefixRE.MatchString(a.Where) {
+		if !validPrefix(a.Where) {
 			return nil,
 				fmt.Errorf("store %q: want a prefix of at most %d lower-case letters, digits and '-', which does not start "+
 					"with '-', such as aws:clusterpass", a, maxPrefix)

@@ -32,6 +32,19 @@ func TestAddress(t *testing.T) {
 	}
 }
 
+// TestValidPrefix fails if a prefix is accepted that AWS refuses in the name of a table, or that has another's secrets.
+func TestValidPrefix(t *testing.T) {
+	for prefix, want := range map[string]bool{
+		"a": true, "0": true, "clusterpass-prod-": true, strings.Repeat("a", maxPrefix): true,
+		"": false, "-a": false, "A": false, "a/b": false, "a.b": false, "a_b": false, "ä": false, "\xff": false,
+		strings.Repeat("a", maxPrefix+1): false,
+	} {
+		if got := validPrefix(prefix); got != want {
+			t.Errorf("%q: %t, want %t", prefix, got, want)
+		}
+	}
+}
+
 // TestOpenExplainsPrefix: the error must name the rule that the user's prefix breaks.
 func TestOpenExplainsPrefix(t *testing.T) {
 	_, err := Open(t.Context(), Address{Kind: "aws", Where: "-x"})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
@@ -35,7 +36,7 @@ func yamlToJSON(text []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w; in YAML every possible separator counts as a value, also within text"+remedy, errTooMany)
 	case anchors && aliases:
 		return nil, errors.New("it has anchors and aliases, or text that looks like both" + remedy)
-	case tagDirective.Match(text):
+	case tagDirective().Match(text):
 		return nil, errors.New("it defines tags by %TAG" + remedy)
 	}
 	return yaml.YAMLToJSON(text)
@@ -63,7 +64,9 @@ func escapeForYAML(text []byte) []byte {
 }
 
 // tagDirective matches a directive that defines tags. Directives begin a line, and text in a mapping never does.
-var tagDirective = regexp.MustCompile("(?:^|[\n\r\u0085\u2028\u2029])\ufeff?%TAG")
+var tagDirective = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile("(?:^|[\n\r\u0085\u2028\u2029])\ufeff?%TAG")
+})
 
 // countYAMLNodes counts the characters that may begin a node. At most four nodes share one, as in ["a":b]. It also
 // reports whether an anchor or an alias may occur.

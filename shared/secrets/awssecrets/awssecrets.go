@@ -16,7 +16,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -50,11 +49,12 @@ type Store struct {
 
 var _ secrets.Store = (*Store)(nil)
 
-var prefixRE = regexp.MustCompile(`^[A-Za-z0-9/_+=.@-]*$`)
+// prefixCharacters are those that AWS allows in the name of a secret.
+const prefixCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/_+=.@-"
 
 // New returns a Store. It makes no call.
 func New(cfg Config) (*Store, error) {
-	if len(cfg.Prefix) > 200 || !prefixRE.MatchString(cfg.Prefix) {
+	if len(cfg.Prefix) > 200 || strings.Trim(cfg.Prefix, prefixCharacters) != "" {
 		return nil,
 			fmt.Errorf("prefix %q of secrets: want at most 200 letters, digits and /_+=.@-, such as clusterpass/prod/",
 				cfg.Prefix)
