@@ -117,6 +117,7 @@ func warmFunctions(ctx context.Context, member *cluster.Cluster, dir string) (
 		Name: "proxy", Bootstrap: "dist/local/functions/proxy/bootstrap", MaxConcurrency: 1, Env: map[string]string{
 			"CLUSTERPASS_STORE": "dir:" + store.Where, "CLUSTERPASS_CLIENT_CA": string(ca.PEM()),
 			"CLUSTERPASS_ALLOW_LOOPBACK": "true", "CLUSTERPASS_MTLS_TARGET_GROUP": warmGroup,
+			"GOMAXPROCS": "1", // as in the template
 		},
 	})
 	return hello, proxy, payload, err

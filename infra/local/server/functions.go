@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -66,10 +67,14 @@ func (f *functions) start(backend route.Backend) (*lambda.Function, error) {
 			Example: "dist/local/functions",
 		}
 	}
+	env := maps.Clone(f.env)
+	if backend == route.ToProxy {
+		env["GOMAXPROCS"] = "1" // as in the template
+	}
 	fn, err := lambda.NewFunction(lambda.Config{
 		Name:           string(backend),
 		Bootstrap:      bootstrap,
-		Env:            f.env,
+		Env:            env,
 		Timeout:        functionTimeout,
 		InitTimeout:    functionTimeout, // AWS repeats a slow start with this timeout
 		MaxConcurrency: maxProcesses,

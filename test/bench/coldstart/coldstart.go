@@ -63,8 +63,11 @@ func Run(ctx context.Context, out io.Writer) (results []Result, err error) {
 	for _, f := range functions {
 		// MaxInvocations ends each process after one call. On a busy machine, several processes may be ending at once.
 		own := maps.Clone(env)
-		if f.name == "control" {
-			own["GOGC"] = "off" // as in the template
+		switch f.name { // as in the template
+		case "control":
+			own["GOGC"] = "off"
+		case "proxy":
+			own["GOMAXPROCS"] = "1"
 		}
 		if f.run, err = lambda.NewFunction(lambda.Config{Name: f.name, Bootstrap: f.path, Env: own, MaxInvocations: 1,
 			MaxConcurrency: 10}); err != nil {
