@@ -81,20 +81,28 @@ func Run(ctx context.Context, out io.Writer) (results []Result, err error) {
 	return report(out, functions)
 }
 
-// binaries builds the hello world and finds the functions that are built.
-func binaries(ctx context.Context, dir string) ([]*function, error) {
-	hello := &function{name: "hello", path: filepath.Join(dir, "hello")}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-tags", "lambda.norpc", "-o",
-		hello.path, "./test/bench/coldstart/testdata/hello")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the hello world: %w\n%s", err, text)
+// hellos are the programs of testdata that return a constant. Two of them also link the libraries of a function, so they
+// are the floor of its start.
+var hellos = []struct{ name, dir string }{
+	{"hello", "hello"}, {"hello, libraries of proxy", "proxylibraries"}, {"hello, libraries of fleet", "fleetlibraries"},
+}
+
+// binaries builds the programs of testdata and finds the functions that are built.
+func binaries(ctx context.Context, dir string) (all []*function, err error) {
+	for _, h := range hellos {
+		f := &function{name: h.name, path: filepath.Join(dir, h.dir)}
+		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-tags", "lambda.norpc", "-o",
+			f.path, "./test/bench/coldstart/testdata/"+h.dir)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := build.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("build testdata/%s: %w\n%s", h.dir, err, text)
+		}
+		all = append(all, f)
 	}
 	found, err := filepath.Glob(builtFunctions)
 	if err == nil && len(found) == 0 {
 		err = errors.New("dist/local/functions is empty; run make build-local at the top of the checkout")
 	}
-	all := []*function{hello}
 	for _, path := range found {
 		all = append(all, &function{name: filepath.Base(filepath.Dir(path)), path: path})
 	}

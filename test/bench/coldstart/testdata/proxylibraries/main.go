@@ -1,0 +1,56 @@
+// Proxylibraries is the hello world with the libraries that functions/proxy links: the floor of its start.
+package main
+
+import (
+	"context"
+
+	"github.com/aws/aws-lambda-go/lambda"
+	_ "github.com/aws/aws-lambda-go/lambdacontext"
+	_ "github.com/aws/aws-sdk-go-v2/aws"
+	_ "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	_ "github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	_ "github.com/aws/aws-sdk-go-v2/aws/retry"
+	_ "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	_ "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	_ "github.com/aws/aws-sdk-go-v2/credentials"
+	_ "github.com/aws/aws-sdk-go-v2/credentials/stscreds"
+	_ "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	_ "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
+	_ "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	_ "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	_ "github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	_ "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
+	_ "github.com/aws/aws-sdk-go-v2/service/sts"
+	_ "github.com/aws/smithy-go"
+	_ "github.com/aws/smithy-go/endpoints"
+	_ "github.com/aws/smithy-go/rand"
+	_ "github.com/aws/smithy-go/transport/http"
+	_ "github.com/coreos/go-oidc/v3/oidc"
+	_ "github.com/go-jose/go-jose/v4"
+	_ "github.com/go-jose/go-jose/v4/jwt"
+	_ "github.com/google/uuid"
+	_ "github.com/hashicorp/golang-lru/v2"
+	_ "github.com/hashicorp/golang-lru/v2/simplelru"
+	_ "github.com/kelseyhightower/envconfig"
+	_ "golang.org/x/net/http/httpguts"
+	_ "golang.org/x/sync/semaphore"
+	_ "golang.org/x/sync/singleflight"
+	_ "golang.org/x/time/rate"
+	_ "gopkg.in/natefinch/lumberjack.v2"
+	_ "k8s.io/api/rbac/v1"
+	_ "k8s.io/apimachinery/pkg/apis/meta/v1"
+	_ "k8s.io/apimachinery/pkg/labels"
+	_ "k8s.io/apimachinery/pkg/runtime"
+	_ "k8s.io/apimachinery/pkg/types"
+	_ "k8s.io/apimachinery/pkg/util/net"
+	_ "k8s.io/apimachinery/pkg/util/uuid"
+	_ "k8s.io/apimachinery/pkg/util/validation"
+	_ "k8s.io/apimachinery/pkg/util/validation/field"
+	_ "k8s.io/client-go/tools/clientcmd/api/v1"
+	_ "sigs.k8s.io/json"
+	_ "sigs.k8s.io/yaml"
+)
+
+func main() {
+	lambda.Start(func(context.Context) (string, error) { return "hello", nil })
+}
