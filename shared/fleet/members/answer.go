@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-
-	"github.com/klauspost/compress/gzip"
 )
 
 // Answer is the response of a member, or the error of the call.
@@ -73,7 +71,7 @@ func decompress(resp *http.Response) (io.Reader, error) {
 	case "", "identity":
 		return resp.Body, nil
 	case "gzip":
-		return gzip.NewReader(resp.Body)
+		return newGzipReader(resp.Body)
 	default:
 		return nil, fmt.Errorf("it has the encoding %q, which was not requested", encoding)
 	}
