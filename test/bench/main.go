@@ -51,7 +51,8 @@ Without a PART, all are measured:
                     are not measured, or that fail
   --help            print this help
 
-With BENCH_PROFILES=DIR, gateways in processes of their own write CPU profiles to DIR: make profile.
+With BENCH_PROFILES=DIR, gateways and bare proxies in processes of their own write profiles of CPU, locks and heap to
+DIR. make profile uses those of the CPU.
 `
 
 func main() {
@@ -124,9 +125,9 @@ func commandOf(names []string) func(context.Context) error {
 		return func(ctx context.Context) error { return serveUpstream(ctx, names[1]) }
 	case len(names) == 3 && names[0] == reverseProxyCommand:
 		return func(ctx context.Context) error { return serveReverseProxy(ctx, names[1], names[2]) }
-	case len(names) > 1 && names[0] == gatewayCommand:
+	case len(names) > 0 && names[0] == gatewayCommand:
 		return func(ctx context.Context) error {
-			serveProfiled(ctx, names[1], names[2:])
+			serveProfiled(ctx, names[1:])
 			return nil
 		}
 	case len(names) == 3 && names[0] == mergeCommand:

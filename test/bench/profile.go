@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/pprof"
 
 	"github.com/google/pprof/profile"
@@ -17,51 +18,77 @@ import (
 	"github.com/clusterpass/clusterpass/shared/heap"
 )
 
-// profilesVariable names a directory. If it is set, this program also runs the gateways, and writes their CPU profiles
-// there.
+// profilesVariable names a directory. If it is set, this program also runs the gateways. It writes profiles of them and
+// of bare proxies there.
 const profilesVariable = "BENCH_PROFILES"
 
-// gatewayCommand runs this program as a gateway. The next argument is the directory of profiles. The flags of
-// infra/local follow.
+// gatewayCommand runs this program as a gateway. The flags of infra/local follow.
 const gatewayCommand = "gateway"
 
 const builtGateway = "dist/local/clusterpass-local"
 
 // gatewayProgram returns the program that runs a gateway, and its first arguments.
 func gatewayProgram() (string, []string, error) {
-	if dir := os.Getenv(profilesVariable); dir != "" {
+	if os.Getenv(profilesVariable) != "" {
 		self, err := os.Executable()
-		return self, []string{gatewayCommand, dir}, err
+		return self, []string{gatewayCommand}, err
 	}
 	program, err := filepath.Abs(builtGateway)
 	return program, nil, err
 }
 
-// serveProfiled runs a gateway with the flags of infra/local until ctx ends, and exits. It writes a CPU profile to dir.
-func serveProfiled(ctx context.Context, dir string, args []string) {
+// serveProfiled runs a gateway with the flags of infra/local until ctx ends, and exits. It writes profiles.
+func serveProfiled(ctx context.Context, args []string) {
 	os.Args = append(os.Args[:1], args...)
 	cfg := &server.Config{}
-	flags.Main("", cfg, func() (err error) {
-		f, err := os.CreateTemp(dir, "*.pprof")
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
+	flags.Main("", cfg, func() error {
 		heap.BoundGrowth()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
-		return server.Run(ctx, cfg, server.Output{Progress: os.Stdout, Log: os.Stderr}, func() {})
+		return profiled(gatewayCommand, func() error {
+			return server.Run(ctx, cfg, server.Output{Progress: os.Stdout, Log: os.Stderr}, func() {})
+		})
 	})
+}
+
+// mutexFraction is the share of the contended locks in a mutex profile: one of 100 events.
+const mutexFraction = 100
+
+// profiled calls run, and then writes profiles of the process, if the environment has a directory for them. Their names
+// are NAME-PID-KIND.pprof, where KIND is cpu, mutex or heap. That of the heap is from the end.
+func profiled(name string, run func() error) (err error) {
+	dir := os.Getenv(profilesVariable)
+	if dir == "" {
+		return run()
+	}
+	create := func(kind string) (*os.File, error) {
+		return os.Create(filepath.Join(dir, fmt.Sprintf("%s-%d-%s.pprof", name, os.Getpid(), kind)))
+	}
+	cpu, err := create("cpu")
+	if err != nil {
+		return err
+	}
+	runtime.SetMutexProfileFraction(mutexFraction)
+	if err := pprof.StartCPUProfile(cpu); err != nil {
+		return errors.Join(err, cpu.Close())
+	}
+	err = run()
+	pprof.StopCPUProfile()
+	err = errors.Join(err, cpu.Close())
+	for _, kind := range []string{"mutex", "heap"} {
+		f, createErr := create(kind)
+		if createErr != nil {
+			return errors.Join(err, createErr)
+		}
+		err = errors.Join(err, pprof.Lookup(kind).WriteTo(f, 0), f.Close())
+	}
+	return err
 }
 
 // mergeCommand merges profiles. Its arguments are their directory and the new file.
 const mergeCommand = "merge-profiles"
 
-// mergeProfiles writes the sum of all profiles in dir to a file, without the paths of this machine.
+// mergeProfiles writes the sum of the CPU profiles of gateways in dir to a file, without the paths of this machine.
 func mergeProfiles(dir, file string) error {
-	names, err := filepath.Glob(filepath.Join(dir, "*.pprof"))
+	names, err := filepath.Glob(filepath.Join(dir, gatewayCommand+"-*-cpu.pprof"))
 	if err != nil {
 		return err
 	}
@@ -82,7 +109,7 @@ func mergeProfiles(dir, file string) error {
 		all = append(all, p)
 	}
 	if len(all) == 0 {
-		return fmt.Errorf("%s has no profiles", dir)
+		return fmt.Errorf("%s has no CPU profiles of gateways", dir)
 	}
 	merged, err := profile.Merge(all)
 	if err != nil {

@@ -63,7 +63,8 @@ func serveReverseProxy(ctx context.Context, target, protocol string) error {
 	if err != nil {
 		return err
 	}
-	return printAndWait(ctx, cfg.Host)
+	name := reverseProxyCommand + "-" + strings.ReplaceAll(protocol, "/", "-")
+	return profiled(name, func() error { return printAndWait(ctx, cfg.Host) })
 }
 
 // printAndWait prints a server's address and waits until ctx ends. Streams end with the process.
