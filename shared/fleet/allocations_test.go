@@ -60,7 +60,8 @@ func checkListAllocations(t *testing.T, encoding string) {
 	}
 }
 
-// podsOfSizes is a cluster that has n pods in the namespace n, for each of sizes. It compresses them on request.
+// podsOfSizes returns the handler of a cluster with n pods in the namespace n, for each of sizes. It compresses its lists
+// for clients that accept gzip.
 func podsOfSizes(member string, sizes ...int) http.HandlerFunc {
 	plain, zipped := map[string][]byte{}, map[string][]byte{}
 	for _, n := range sizes {

@@ -48,6 +48,9 @@ func (a *Answer) Close() {
 	if a.Response != nil {
 		_ = a.Response.Body.Close()
 	}
+	if z, ok := a.Body.(*gzipReader); ok {
+		z.close()
+	}
 }
 
 // CloseAll closes answers.
