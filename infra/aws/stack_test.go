@@ -15,6 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/functions/fleet"
 	"github.com/clusterpass/clusterpass/functions/proxy"
 	"github.com/clusterpass/clusterpass/functions/rotate"
+	"github.com/clusterpass/clusterpass/infra/local/lambda"
 	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/identity"
@@ -60,11 +61,17 @@ func configure(t *testing.T, name string, env map[string]string) any {
 			t.Fatal(err)
 		}
 	}
+	ofRuntime := lambda.RuntimeVariables(name)
 	for k, v := range env {
-		if !slices.Contains(known, k) && k != "GOGC" && k != "GOMAXPROCS" { // the Go runtime reads these
-			t.Errorf("%s does not read its variable %s", name, k)
+		if !slices.Contains(known, k) && (v == "" || v != ofRuntime[k]) {
+			t.Errorf("%s does not read its variable %s=%s", name, k, v)
 		}
 		t.Setenv(k, v)
+	}
+	for k := range ofRuntime {
+		if env[k] == "" {
+			t.Errorf("the template of %s has no %s", name, k)
+		}
 	}
 	if err := config.Load(cfg); err != nil {
 		t.Errorf("%s cannot parse its environment: %v", name, err)

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -113,12 +114,13 @@ func warmFunctions(ctx context.Context, member *cluster.Cluster, dir string) (
 	if hello, err = lambda.NewFunction(lambda.Config{Name: "hello", Bootstrap: program, MaxConcurrency: 1}); err != nil {
 		return nil, nil, nil, err
 	}
+	env := map[string]string{
+		"CLUSTERPASS_STORE": "dir:" + store.Where, "CLUSTERPASS_CLIENT_CA": string(ca.PEM()),
+		"CLUSTERPASS_ALLOW_LOOPBACK": "true", "CLUSTERPASS_MTLS_TARGET_GROUP": warmGroup,
+	}
+	maps.Copy(env, lambda.RuntimeVariables("proxy"))
 	proxy, err = lambda.NewFunction(lambda.Config{
-		Name: "proxy", Bootstrap: "dist/local/functions/proxy/bootstrap", MaxConcurrency: 1, Env: map[string]string{
-			"CLUSTERPASS_STORE": "dir:" + store.Where, "CLUSTERPASS_CLIENT_CA": string(ca.PEM()),
-			"CLUSTERPASS_ALLOW_LOOPBACK": "true", "CLUSTERPASS_MTLS_TARGET_GROUP": warmGroup,
-			"GOMAXPROCS": "1", // as in the template
-		},
+		Name: "proxy", Bootstrap: "dist/local/functions/proxy/bootstrap", MaxConcurrency: 1, Env: env,
 	})
 	return hello, proxy, payload, err
 }

@@ -28,10 +28,8 @@ import (
 func ProxyFunction(t *testing.T, processes int, region string, env map[string]string) *httptest.Server {
 	t.Helper()
 	const group = "arn:aws:elasticloadbalancing:us-east-1:123456789012:targetgroup/proxy/1"
-	all := map[string]string{
-		"CLUSTERPASS_MTLS_TARGET_GROUP": group, "CLUSTERPASS_ALLOW_LOOPBACK": "true",
-		"GOMAXPROCS": "1", // as in the template
-	}
+	all := map[string]string{"CLUSTERPASS_MTLS_TARGET_GROUP": group, "CLUSTERPASS_ALLOW_LOOPBACK": "true"}
+	maps.Copy(all, lambda.RuntimeVariables("proxy"))
 	maps.Copy(all, env)
 	fn, err := lambda.NewFunction(lambda.Config{
 		Name: "proxy", Bootstrap: filepath.Join(functionsDir(t), "proxy", "bootstrap"), Region: region, Env: all,

@@ -10,6 +10,17 @@ import (
 
 const accountID = "123456789012"
 
+// RuntimeVariables returns the variables of the Go runtime that template.yaml sets for a function, by its name.
+func RuntimeVariables(name string) map[string]string {
+	switch name {
+	case "control":
+		return map[string]string{"GOGC": "off"}
+	case "proxy":
+		return map[string]string{"GOMAXPROCS": "1"}
+	}
+	return nil
+}
+
 // environment returns Lambda's variables and cfg.Env, and nothing of this process.
 // https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars.html
 func environment(cfg Config) ([]string, error) {

@@ -68,9 +68,7 @@ func (f *functions) start(backend route.Backend) (*lambda.Function, error) {
 		}
 	}
 	env := maps.Clone(f.env)
-	if backend == route.ToProxy {
-		env["GOMAXPROCS"] = "1" // as in the template
-	}
+	maps.Copy(env, lambda.RuntimeVariables(string(backend)))
 	fn, err := lambda.NewFunction(lambda.Config{
 		Name:           string(backend),
 		Bootstrap:      bootstrap,
