@@ -33,10 +33,10 @@ func TestChangesAfterTheLastRevision(t *testing.T) {
 	}
 }
 
-// FuzzValidResource compares validResource with the regular expression of its rule. A resource that only one of them
-// accepts could leave the directory of the objects.
+// FuzzValidResource compares validResource with the regular expression of its rule. A resource that the rule refuses
+// could leave the directory of the objects.
 func FuzzValidResource(f *testing.F) {
-	for _, s := range []string{"", "a", "clusters", "a-b.c", "-a", "a.", "..", "A", "a/b", "a_b", "\xff", "ä"} {
+	for _, s := range []string{"", "a", "clusters", "a-b.c", "-a", "a-", "a.", "..", "A", "a/b", "a_b", "\xff", "ä"} {
 		f.Add(s)
 	}
 	rule := regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)

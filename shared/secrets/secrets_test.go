@@ -188,11 +188,12 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// FuzzValidName compares ValidName with the regular expression of its rule. A name that only one of them accepts could
-// leave the directory of the secrets.
+// FuzzValidName compares ValidName with the regular expression of its rule. A name that the rule refuses could leave the
+// directory of the secrets.
 func FuzzValidName(f *testing.F) {
 	for _, s := range []string{
-		"", "a", "clusters/member1", "../a", "a/.b", "a/b-", "a..b", "a//b", "A", "a_b", "\xff", "ä",
+		"", "a", "clusters/member1", "../a", "a/.b", "a/b-", "a..b", "a//b", "/a", "a/", "A", "a_b", "\xff", "ä",
+		strings.Repeat("a", 253), strings.Repeat("a", 254),
 	} {
 		f.Add(s)
 	}

@@ -32,7 +32,7 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// TestValidPrefix fails if a prefix is accepted that AWS refuses in the name of a table, or that has another's secrets.
+// TestValidPrefix fails if a prefix is accepted that AWS refuses in the name of a table.
 func TestValidPrefix(t *testing.T) {
 	for prefix, want := range map[string]bool{
 		"a": true, "0": true, "clusterpass-prod-": true, strings.Repeat("a", maxPrefix): true,
