@@ -161,7 +161,7 @@ func compareFirstBytes(ctx context.Context, out *report, endpoints []*proxied, l
 	return tw.Flush()
 }
 
-// compareCalls prints a table of interleaved calls. The endpoints are the direct one, the ReverseProxy and others.
+// compareCalls prints a table of interleaved calls. The endpoints are the direct one, two ReverseProxies and others.
 func compareCalls(ctx context.Context, out *report, endpoints []*proxied, loads []load) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(tw, "load\tthrough\tp50 ms\tp99 ms\tcalls/s\tCPU µs\t"+
@@ -201,6 +201,9 @@ func compareCalls(ctx context.Context, out *report, endpoints []*proxied, loads 
 			*last = append(*last, over(1, p50))
 			if p.name == ofGateway {
 				callGoals(out, l, over(1, p50), over(1, p99), over(1, rate), over(1, cpu))
+				if strings.HasPrefix(l.name, "LIST") { // whose faster proxy is the other one
+					out.atMost(l.name+": p50 / proxy by HTTP/1.1", over(2, p50), 1.05, "")
+				}
 			}
 			used, usedOverProxy := "-", "-" // for servers that this program did not start
 			if p.process != nil {

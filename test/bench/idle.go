@@ -238,7 +238,9 @@ func startProcessIn(ctx context.Context, env []string, data string, flags ...str
 		"--max-streams=100000", "--max-streams-per-caller=100000", "--drain-timeout=1s",
 	)
 	cmd := exec.CommandContext(ctx, program, append(args, flags...)...)
-	cmd.Env = append([]string{"HOME=" + data, "PATH=" + os.Getenv("PATH")}, env...)
+	cmd.Env = append([]string{
+		"HOME=" + data, "PATH=" + os.Getenv("PATH"), profilesVariable + "=" + os.Getenv(profilesVariable),
+	}, env...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

@@ -52,7 +52,7 @@ Without a PART, all are measured:
   --help            print this help
 
 With BENCH_PROFILES=DIR, gateways and bare proxies in processes of their own write profiles of CPU, locks and heap to
-DIR. make profile uses those of the CPU.
+DIR, an absolute path. make profile uses those of the CPU.
 `
 
 func main() {
@@ -84,7 +84,10 @@ func main() {
 	if watch.rate <= 0 || watch.rate > 100 || watch.duration <= 0 {
 		exit(errors.New("--watch-time and --watch-rate: want a positive duration, and a rate of at most 100"))
 	}
-	out := &report{out: os.Stdout}
+	if *page != "" && os.Getenv(profilesVariable) != "" {
+		exit(fmt.Errorf("--write: %s makes all programs slower; unset it", profilesVariable))
+	}
+	out := &report{out: os.Stdout, revision: revision()}
 	var err error
 	switch {
 	case *kubeconfig != "" && flags.NArg() > 0, *kubeconfig == "" && len(peers) > 0:

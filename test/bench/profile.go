@@ -43,21 +43,24 @@ func serveProfiled(ctx context.Context, args []string) {
 	cfg := &server.Config{}
 	flags.Main("", cfg, func() error {
 		heap.BoundGrowth()
-		return profiled(gatewayCommand, func() error {
+		return runWithProfiles(gatewayCommand, func() error {
 			return server.Run(ctx, cfg, server.Output{Progress: os.Stdout, Log: os.Stderr}, func() {})
 		})
 	})
 }
 
-// mutexFraction is the share of the contended locks in a mutex profile: one of 100 events.
+// mutexFraction is the sampling rate of waits for locks: one of 100.
 const mutexFraction = 100
 
-// profiled calls run, and then writes profiles of the process, if the environment has a directory for them. Their names
-// are NAME-PID-KIND.pprof, where KIND is cpu, mutex or heap. That of the heap is from the end.
-func profiled(name string, run func() error) (err error) {
+// runWithProfiles calls run, and writes profiles of it if profilesVariable is set. Their names are NAME-PID-KIND.pprof,
+// where KIND is cpu, mutex or heap. The profile of the heap shows its last garbage collection.
+func runWithProfiles(name string, run func() error) (err error) {
 	dir := os.Getenv(profilesVariable)
 	if dir == "" {
 		return run()
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
 	}
 	create := func(kind string) (*os.File, error) {
 		return os.Create(filepath.Join(dir, fmt.Sprintf("%s-%d-%s.pprof", name, os.Getpid(), kind)))

@@ -23,6 +23,7 @@ import (
 type report struct {
 	out        io.Writer
 	kubernetes string // version of the real clusters; empty without them
+	revision   string // of the checkout when the run began
 	sections   []*section
 }
 
@@ -147,7 +148,7 @@ func (r *report) origin(arguments []string) string {
 		command = fmt.Sprintf("make bench ARGS=\"--write docs/benchmarks.md %s\"", strings.Join(arguments, " "))
 	}
 	return fmt.Sprintf("\n| revision | date | machine | Go | Kubernetes | profile of compiled gateways | command |\n"+
-		"|---|---|---|---|---|---|---|\n| %s | %s | %s | %s | %s | %s | `%s` |\n", revision(),
+		"|---|---|---|---|---|---|---|\n| %s | %s | %s | %s | %s | %s | `%s` |\n", r.revision,
 		time.Now().UTC().Format(time.DateOnly), machine(), runtime.Version(), cmp.Or(r.kubernetes, "stand-ins only"),
 		profileOfBuild(), command)
 }

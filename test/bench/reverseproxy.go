@@ -64,7 +64,7 @@ func serveReverseProxy(ctx context.Context, target, protocol string) error {
 		return err
 	}
 	name := reverseProxyCommand + "-" + strings.ReplaceAll(protocol, "/", "-")
-	return profiled(name, func() error { return printAndWait(ctx, cfg.Host) })
+	return runWithProfiles(name, func() error { return printAndWait(ctx, cfg.Host) })
 }
 
 // printAndWait prints a server's address and waits until ctx ends. Streams end with the process.

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -35,6 +36,7 @@ const builtFunctions = "dist/local/functions/*/bootstrap"
 // function is a binary and its measured starts.
 type function struct {
 	name, path string
+	like       string // the function whose variables of the Go runtime it has
 	run        *lambda.Function
 	durations  []time.Duration
 }
@@ -63,12 +65,7 @@ func Run(ctx context.Context, out io.Writer) (results []Result, err error) {
 	for _, f := range functions {
 		// MaxInvocations ends each process after one call. On a busy machine, several processes may be ending at once.
 		own := maps.Clone(env)
-		switch f.name { // as in the template
-		case "control":
-			own["GOGC"] = "off"
-		case "proxy":
-			own["GOMAXPROCS"] = "1"
-		}
+		maps.Copy(own, lambda.RuntimeVariables(f.like))
 		if f.run, err = lambda.NewFunction(lambda.Config{Name: f.name, Bootstrap: f.path, Env: own, MaxInvocations: 1,
 			MaxConcurrency: 10}); err != nil {
 			return nil, err
@@ -81,21 +78,23 @@ func Run(ctx context.Context, out io.Writer) (results []Result, err error) {
 	return report(out, functions)
 }
 
-// hellos are the programs of testdata that return a constant. Two of them also link the libraries of a function, so they
-// are the floor of its start.
-var hellos = []struct{ name, dir string }{
-	{"hello", "hello"}, {"hello, libraries of proxy", "proxylibraries"}, {"hello, libraries of fleet", "fleetlibraries"},
-}
+// hello is the hello world.
+const hello = "test/bench/coldstart/testdata/hello/main.go"
 
-// binaries builds the programs of testdata and finds the functions that are built.
-func binaries(ctx context.Context, dir string) (all []*function, err error) {
-	for _, h := range hellos {
-		f := &function{name: h.name, path: filepath.Join(dir, h.dir)}
-		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-tags", "lambda.norpc", "-o",
-			f.path, "./test/bench/coldstart/testdata/"+h.dir)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if text, err := build.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("build testdata/%s: %w\n%s", h.dir, err, text)
+// binaries builds the hello world, also with the libraries of functions, and finds the functions that are built.
+func binaries(ctx context.Context, dir string) ([]*function, error) {
+	all := []*function{{name: "hello", path: filepath.Join(dir, "hello")}}
+	if err := buildHello(ctx, all[0].path, hello); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"proxy", "fleet"} {
+		f := &function{name: "hello, libraries of " + name, like: name, path: filepath.Join(dir, name)}
+		source := f.path + ".go"
+		if err := writeFloor(ctx, source, name); err != nil {
+			return nil, err
+		}
+		if err := buildHello(ctx, f.path, source); err != nil {
+			return nil, err
 		}
 		all = append(all, f)
 	}
@@ -104,9 +103,48 @@ func binaries(ctx context.Context, dir string) (all []*function, err error) {
 		err = errors.New("dist/local/functions is empty; run make build-local at the top of the checkout")
 	}
 	for _, path := range found {
-		all = append(all, &function{name: filepath.Base(filepath.Dir(path)), path: path})
+		name := filepath.Base(filepath.Dir(path))
+		all = append(all, &function{name: name, like: name, path: path})
 	}
 	return all, err
+}
+
+func buildHello(ctx context.Context, program, source string) error {
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-tags", "lambda.norpc", "-o",
+		program, source)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", source, err, text)
+	}
+	return nil
+}
+
+// writeFloor writes a hello world that imports the packages of others that this module imports for a function. It is
+// the floor of the function's start.
+func writeFloor(ctx context.Context, file, function string) error {
+	const module = "github.com/clusterpass/clusterpass/"
+	list := exec.CommandContext(ctx, "go", "list", "-deps", "-tags", "lambda.norpc", "-f",
+		`{{if .Module}}{{if .Module.Main}}{{join .Imports "\n"}}{{end}}{{end}}`, "./functions/"+function+"/bootstrap")
+	list.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("list the packages of functions/%s: %w", function, err)
+	}
+	imports := slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
+		return strings.HasPrefix(path, module)
+	})
+	slices.Sort(imports)
+	imports = slices.Compact(imports)
+	text, err := os.ReadFile(hello)
+	if err != nil {
+		return err
+	}
+	const first = "import (\n"
+	before, after, ok := strings.Cut(string(text), first)
+	if !ok || len(imports) == 0 {
+		return fmt.Errorf("add %d imports to %s: it has no list of them", len(imports), hello)
+	}
+	return os.WriteFile(file, []byte(before+first+"\t_ \""+strings.Join(imports, "\"\n\t_ \"")+"\"\n"+after), 0o600)
 }
 
 // environment returns the variables of the template. The functions make no request to AWS.

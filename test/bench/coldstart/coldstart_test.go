@@ -3,12 +3,10 @@ package coldstart
 import (
 	"debug/buildinfo"
 	"debug/elf"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -48,32 +46,6 @@ func TestBinaries(t *testing.T) {
 	for name := range goals {
 		if !names[name] {
 			t.Errorf("%s holds no %s; make build-local builds it", builtFunctions, name)
-		}
-	}
-}
-
-// TestLibraries fails if the floor of a start links other libraries than the function. testdata/NAMElibraries must
-// import what the packages of this module import for functions/NAME.
-func TestLibraries(t *testing.T) {
-	for _, name := range []string{"proxy", "fleet"} {
-		const module = "github.com/clusterpass/clusterpass/"
-		imports := func(program string) []string {
-			list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags", "lambda.norpc", "-f",
-				`{{if .Module}}{{if .Module.Main}}{{join .Imports "\n"}}{{end}}{{end}}`, program)
-			out, err := list.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%s: %v\n%s", program, err, out)
-			}
-			libraries := slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
-				host, _, _ := strings.Cut(path, "/")
-				return strings.HasPrefix(path, module) || !strings.Contains(host, ".")
-			})
-			slices.Sort(libraries)
-			return slices.Compact(libraries)
-		}
-		got, want := imports("./testdata/"+name+"libraries"), imports(module+"functions/"+name+"/bootstrap")
-		if !slices.Equal(got, want) {
-			t.Errorf("%slibraries links\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
 }

@@ -50,9 +50,9 @@ func TestBinarySizes(t *testing.T) {
 }
 
 // initBytes are the bytes that the package variables and init functions of each function allocate.
-var initBytes = map[string]int{"control": 3_160_000, "fleet": 804_000, "proxy": 697_000, "rotate": 693_000}
+var initBytes = map[string]int{"control": 3_173_000, "fleet": 786_000, "proxy": 684_000, "rotate": 678_000}
 
-// TestInitMemory fails if the initialization of a function allocates over 10 % more or less than before. Each cold
+// TestInitMemory fails if the initialization of a function allocates over 3 % more or less than before. Each cold
 // start waits for it. Compiled regular expressions are a frequent reason. If the new value is intended, change
 // the table.
 func TestInitMemory(t *testing.T) {
@@ -76,8 +76,8 @@ func TestInitMemory(t *testing.T) {
 					got += bytes
 				}
 			}
-			if got > want+want/10 || got < want-want/10 {
-				t.Errorf("it allocates %d bytes, want %d within 10 %%", got, want)
+			if got > want+want*3/100 || got < want-want*3/100 {
+				t.Errorf("it allocates %d bytes, want %d within 3 %%", got, want)
 			}
 		})
 	}
