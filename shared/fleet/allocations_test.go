@@ -60,7 +60,7 @@ func checkListAllocations(t *testing.T, encoding string) {
 	}
 }
 
-// podsOfSizes returns the handler of a cluster with n pods in the namespace n, for each of sizes. It compresses its lists
+// podsOfSizes returns the handler of a cluster with n pods in the namespace n, for each of sizes. It compresses lists
 // for clients that accept gzip.
 func podsOfSizes(member string, sizes ...int) http.HandlerFunc {
 	plain, zipped := map[string][]byte{}, map[string][]byte{}

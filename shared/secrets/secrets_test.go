@@ -188,8 +188,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// FuzzValidName compares ValidName with the regular expression of its rule. A name that the rule refuses could leave the
-// directory of the secrets.
+// FuzzValidName compares ValidName with the regular expression of its rule. A name that the rule refuses could leave
+// the directory of the secrets.
 func FuzzValidName(f *testing.F) {
 	for _, s := range []string{
 		"", "a", "clusters/member1", "../a", "a/.b", "a/b-", "a..b", "a//b", "/a", "a/", "A", "a_b", "\xff", "ä",

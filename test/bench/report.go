@@ -23,7 +23,7 @@ import (
 type report struct {
 	out        io.Writer
 	kubernetes string // version of the real clusters; empty without them
-	revision   string // of the checkout when the run began
+	revision   string // that is measured
 	sections   []*section
 }
 
