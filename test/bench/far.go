@@ -13,8 +13,8 @@ import (
 
 // The members of far are remote clusters. Their latency and rate decide, unless the machine is busy throughout.
 const (
-	farDelay  = 50 * time.Millisecond
-	farRate   = 20 << 20 // bytes a second
+	farDelay  = 50 * time.Millisecond // round trip to the slowest member
+	farRate   = 20 << 20              // bytes a second
 	farRounds = 7
 )
 

@@ -174,7 +174,8 @@ func startFleet(
 
 const podsPath = "/api/v1/pods"
 
-// fleetLatency measures lists of 100 pods of each of several members. The slowest member has a latency of 50 ms.
+// fleetLatency measures lists of 100 pods of each of several members. The round trip to the slowest member
+// lasts 50 ms.
 func fleetLatency(ctx context.Context, out io.Writer, kubectl, dir string) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(tw, "\nLIST of 100 pods each\tMiB in all\tfleet p50 ms\tp95 ms\tslowest alone p50 ms\tratio\t"+

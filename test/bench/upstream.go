@@ -33,7 +33,7 @@ const upstreamCommand = "upstream"
 type standIns struct {
 	Members int
 	Pods    int           // of each member
-	Delay   time.Duration // latency of the last member's lists; the first member has half of it
+	Delay   time.Duration // round trip time of the last member's network; that of the first member is half of it
 	Rate    int           // bytes a second of a list; 0 means no limit
 	Events  float64       // per second in each watch
 	// Recorded is the number of distinct recordings that the members serve; 0 means none. Then Delay and Rate are unused.
@@ -104,8 +104,7 @@ func serveUpstream(ctx context.Context, spec string) error {
 		return err
 	}
 	for i := range s.Members {
-		var m http.Handler = &standInMember{standIns: s, before: before, after: after,
-			delay: s.Delay/2 + s.Delay/2*time.Duration(i+1)/time.Duration(s.Members)}
+		var m http.Handler = &standInMember{standIns: s, before: before, after: after}
 		if s.Recorded > 0 {
 			m = &recordedMember{recording: recordings[i%s.Recorded], churn: s.Events}
 		}
@@ -113,6 +112,11 @@ func serveUpstream(ctx context.Context, spec string) error {
 		srv.EnableHTTP2 = true
 		srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 		srv.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+		if s.Delay > 0 {
+			roundTrip := s.Delay/2 + s.Delay/2*time.Duration(i+1)/time.Duration(s.Members)
+			srv.Listener = delayedListener{srv.Listener, roundTrip / 2}
+			srv.TLS.NextProtos = []string{"h2"} // servers of HTTP/1.1 need deadlines of connections
+		}
 		srv.StartTLS()
 		defer srv.Close()
 		defer srv.CloseClientConnections()
@@ -144,7 +148,6 @@ func standInCertificate() (served, tls.Certificate, error) {
 type standInMember struct {
 	standIns
 	before, after []byte // JSON of a pod before and after its name
-	delay         time.Duration
 }
 
 // ServeHTTP implements http.Handler.
@@ -165,7 +168,6 @@ const listVersion = 1000
 // list writes all pods, in chunks.
 func (m *standInMember) list(ctx context.Context, w io.Writer) {
 	const chunk = 32 << 10
-	wait(ctx, m.delay)
 	buf := fmt.Appendf(nil, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[`,
 		listVersion)
 	start, sent := time.Now(), 0
