@@ -133,17 +133,23 @@ func checkEndpoints(ctx context.Context, endpoints []*proxied, loads []load) err
 	return nil
 }
 
-// firstByteRounds is the number of interleaved calls of compareFirstBytes.
-const firstByteRounds = 15
+const (
+	// firstByteRounds is the number of interleaved calls of compareFirstBytes.
+	firstByteRounds = 15
+	// firstBytePause lets the cluster end a list whose client has gone. It encodes on until it writes.
+	firstBytePause = 300 * time.Millisecond
+)
 
 // compareFirstBytes prints the time until the first byte of a large list.
 func compareFirstBytes(ctx context.Context, out *report, endpoints []*proxied, l load) error {
 	elapsed := make([][]time.Duration, len(endpoints))
-	for range firstByteRounds {
-		for i, p := range endpoints {
-			d, err := firstByte(ctx, p.endpoint, l.path)
+	for round := range firstByteRounds {
+		for i := range endpoints {
+			i = position(round, i, len(endpoints))
+			wait(ctx, firstBytePause)
+			d, err := firstByte(ctx, endpoints[i].endpoint, l.path)
 			if err != nil {
-				return fmt.Errorf("%s: %w", p.name, err)
+				return fmt.Errorf("%s: %w", endpoints[i].name, err)
 			}
 			elapsed[i] = append(elapsed[i], d)
 		}
@@ -174,10 +180,7 @@ func compareCalls(ctx context.Context, out *report, endpoints []*proxied, loads 
 		results := make([][]callResult, len(endpoints))
 		for round := range callRounds + 1 {
 			for i := range endpoints {
-				at := (i + round) % len(endpoints)
-				if round%2 == 1 { // no endpoint always follows the same other one
-					at = len(endpoints) - 1 - at
-				}
+				at := position(round, i, len(endpoints))
 				p := endpoints[at]
 				r, err := timeCalls(ctx, p, l)
 				if err != nil {
@@ -215,6 +218,15 @@ func compareCalls(ctx context.Context, out *report, endpoints []*proxied, loads 
 	}
 	out.current().plot = &diagram
 	return tw.Flush()
+}
+
+// position returns the i-th of n endpoints in a round. None always follows the same other one.
+func position(round, i, n int) int {
+	at := (i + round) % n
+	if round%2 == 1 {
+		at = n - 1 - at
+	}
+	return at
 }
 
 // callGoals adds the goals of a load. The figures are relative to the bare ReverseProxy. For a list, only p50 has one.
