@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -95,7 +96,9 @@ func watchAllMembers(ctx context.Context, out *report, f *scaleFleet, standIns i
 	name := fmt.Sprintf("watch of %d clusters for %v: ", members, d)
 	out.atMost(name+"CPU time of the second half / first half", growth(use.cpu), 1.25, "")
 	out.atMost(name+"memory of the second half / first half", growth(use.memory), 1.1, "")
+	out.atMost(name+"memory without the program's file", float64(slices.Max(use.memory)), 128, " MiB")
 	const lost = 0 // a lost event is an error above
+	out.atMost(name+"events lost", lost, 0, "")
 	_, _ = fmt.Fprintf(tw, "%s\t%d\t%d\t%v\t%v\t\n", d, n, lost, use.cpu, use.memory)
 	return tw.Flush()
 }
