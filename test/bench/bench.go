@@ -338,3 +338,57 @@ func firstByte(ctx context.Context, w endpoint, path string) (time.Duration, err
 	_, err = io.ReadFull(resp.Body, make([]byte, 1))
 	return time.Since(start), err
 }
+
+// open calls a path and fails unless the response is 200. The caller closes the body.
+func open(ctx context.Context, w endpoint, path string) (*http.Response, error) {
+	return openAs(ctx, w, path, "")
+}
+
+// openAs is open with an Accept header, if accept is not empty.
+func openAs(ctx context.Context, w endpoint, path, accept string) (*http.Response, error) {
+	return openWith(ctx, w, path, accepting(accept))
+}
+
+func accepting(mediaType string) http.Header {
+	header := http.Header{}
+	if mediaType != "" {
+		header.Set("Accept", mediaType)
+	}
+	return header
+}
+
+// openWith is open with a header.
+func openWith(ctx context.Context, w endpoint, path string, header http.Header) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
+	resp, err := w.client.Do(req)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("answer %s", resp.Status)
+	}
+	return resp, err
+}
+
+// read reads a response and returns its size.
+func read(ctx context.Context, w endpoint, path, accept string) (int64, error) {
+	return readWith(ctx, w, path, accepting(accept))
+}
+
+// readEncoded reads a list that is sent with an encoding, and returns its size as it was sent.
+func readEncoded(ctx context.Context, w endpoint, path, encoding string) (int64, error) {
+	return readWith(ctx, w, path, http.Header{"Accept-Encoding": {encoding}, "Accept": {"application/json"}})
+}
+
+func readWith(ctx context.Context, w endpoint, path string, header http.Header) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	resp, err := openWith(ctx, w, path, header)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return io.Copy(io.Discard, resp.Body)
+}

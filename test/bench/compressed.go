@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -188,18 +187,4 @@ func (n network) compareLists(ctx context.Context, out *report, tw io.Writer, al
 		}
 	}
 	return nil
-}
-
-// readEncoded reads a list that is sent with an encoding, and returns its size as it was sent.
-func readEncoded(ctx context.Context, e endpoint, path, encoding string) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
-	resp, err := openWith(ctx, e, path, http.Header{
-		"Accept-Encoding": {encoding}, "Accept": {"application/json"},
-	})
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	return io.Copy(io.Discard, resp.Body)
 }

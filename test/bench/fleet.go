@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -404,35 +403,6 @@ func getLarge(ctx context.Context, w endpoint) (size int64, err error) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	return io.Copy(io.Discard, resp.Body)
-}
-
-// open calls a path and fails unless the response is 200. The caller closes the body.
-func open(ctx context.Context, w endpoint, path string) (*http.Response, error) {
-	return openAs(ctx, w, path, "")
-}
-
-// openAs is open with an Accept header, if accept is not empty.
-func openAs(ctx context.Context, w endpoint, path, accept string) (*http.Response, error) {
-	header := http.Header{}
-	if accept != "" {
-		header.Set("Accept", accept)
-	}
-	return openWith(ctx, w, path, header)
-}
-
-// openWith is open with a header.
-func openWith(ctx context.Context, w endpoint, path string, header http.Header) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header = header
-	resp, err := w.client.Do(req)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		_ = resp.Body.Close()
-		return nil, fmt.Errorf("answer %s", resp.Status)
-	}
-	return resp, err
 }
 
 // fleetEvents measures a watch of 10 members with 1,000 events a second in total.

@@ -52,7 +52,7 @@ Without a PART, all are measured:
   --help            print this help
 
 With BENCH_PROFILES=DIR, gateways and bare proxies in processes of their own write profiles of CPU, locks and heap to
-DIR, an absolute path. make profile uses those of the CPU.
+DIR. make profile uses those of the CPU.
 `
 
 func main() {

@@ -182,18 +182,6 @@ func scaleDiscovery(ctx context.Context, out *report, f *scaleFleet) error {
 	return tw.Flush()
 }
 
-// read reads a response and returns its size.
-func read(ctx context.Context, w endpoint, path, accept string) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
-	resp, err := openAs(ctx, w, path, accept)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	return io.Copy(io.Discard, resp.Body)
-}
-
 // scaleFirstPage measures the time until a client has its first 500 pods.
 func scaleFirstPage(ctx context.Context, out *report, f *scaleFleet) error {
 	return firstPages(out, f, "", "", 10, func(w endpoint) (time.Duration, error) {

@@ -10,8 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"text/tabwriter"
@@ -22,6 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/test/bench/coldstart"
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
 
@@ -106,10 +105,8 @@ func warmFunctions(ctx context.Context, member *cluster.Cluster, dir string) (
 		return nil, nil, nil, err
 	}
 	program := filepath.Join(dir, "hello")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./test/bench/coldstart/testdata/hello")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := build.CombinedOutput(); err != nil {
-		return nil, nil, nil, fmt.Errorf("build the function that returns a constant: %w\n%s", err, text)
+	if err := coldstart.BuildHello(ctx, program); err != nil {
+		return nil, nil, nil, err
 	}
 	if hello, err = lambda.NewFunction(lambda.Config{Name: "hello", Bootstrap: program, MaxConcurrency: 1}); err != nil {
 		return nil, nil, nil, err

@@ -84,7 +84,7 @@ const hello = "test/bench/coldstart/testdata/hello/main.go"
 // binaries builds the hello world, also with the libraries of functions, and finds the functions that are built.
 func binaries(ctx context.Context, dir string) ([]*function, error) {
 	all := []*function{{name: "hello", path: filepath.Join(dir, "hello")}}
-	if err := buildHello(ctx, all[0].path, hello); err != nil {
+	if err := BuildHello(ctx, all[0].path); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{"proxy", "fleet"} {
@@ -108,6 +108,9 @@ func binaries(ctx context.Context, dir string) ([]*function, error) {
 	}
 	return all, err
 }
+
+// BuildHello builds the hello world into program.
+func BuildHello(ctx context.Context, program string) error { return buildHello(ctx, program, hello) }
 
 func buildHello(ctx context.Context, program, source string) error {
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-tags", "lambda.norpc", "-o",
