@@ -15,7 +15,7 @@ func RuntimeVariables(name string) map[string]string {
 	switch name {
 	case "control":
 		return map[string]string{"GOGC": "off"}
-	case "proxy":
+	case "proxy", "fleet":
 		return map[string]string{"GOMAXPROCS": "1"}
 	}
 	return nil
