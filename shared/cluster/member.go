@@ -35,8 +35,11 @@ const (
 	frozenTrust = 50 * time.Second
 )
 
-// Many is the number of members beyond which the gateway uses Member.Merged for requests to all of them.
-const Many = 32
+// From the number of members of a request, ForMany selects their buffers. Lists read 64 members at a time.
+const (
+	Many     = 32  // beyond it, streamBuffer replaces the buffers of single responses
+	VeryMany = 128 // beyond it, mergedBuffer does, since their connections need the memory
+)
 
 // Member is one version of a member cluster. It is safe for concurrent use, also after a newer version replaced it.
 // Versions with the same spec and secret share connections and a circuit breaker.
@@ -46,7 +49,7 @@ type Member struct {
 	// Credential authenticates the gateway, except for client certificates, which are in the transports.
 	Credential kubeconfig.Credential
 	// REST, Streams and Merged use HTTP/2 if the member does, and Upgrade HTTP/1.1. Streams, for endless responses,
-	// buffers less. Merged, for one of many responses that are read together, buffers least. Single, for a response that
+	// buffers less. Merged, for responses of very many members, buffers least. Single, for a response that
 	// is read alone, is REST or also sends reads over idle HTTP/1.1 connections. It is REST for private clusters, clusters
 	// behind a proxy and servers without TLS. A canceled read closes such a connection. None decompresses, follows
 	// redirects or reads the environment. They share a circuit breaker.

@@ -8,8 +8,8 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
-	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
@@ -17,6 +17,12 @@ import (
 // TestManyClustersHaveOneConnectionEach fails if discovery, kinds and lists of hundreds of clusters opened connections
 // of their own, whose memory and handshakes count hundreds of times.
 func TestManyClustersHaveOneConnectionEach(t *testing.T) {
+	for _, n := range []int{cluster.Many + 1, cluster.VeryMany + 1} {
+		t.Run(fmt.Sprint(n, " clusters"), func(t *testing.T) { checkOneConnectionEach(t, n) })
+	}
+}
+
+func checkOneConnectionEach(t *testing.T, n int) {
 	const discovery = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[
 		{"metadata":{"name":"example.com"},"versions":[{"version":"v1","resources":[{"resource":"stuff",
 		"responseKind":{"kind":"Thing"},"scope":"Namespaced","verbs":["list"]}]}]}]}`
@@ -24,7 +30,7 @@ func TestManyClustersHaveOneConnectionEach(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	h.AddRegistry("things", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"example.com/v1","kind":"Thing"}]}`)
 	var clusters []*clustertest.Member
-	for i := range members.Many + 1 {
+	for i := range n {
 		m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/api", "/apis":

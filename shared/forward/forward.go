@@ -42,8 +42,8 @@ type Call struct {
 	Observer ResponseObserver
 	// IsFleet means that the caller reads responses of several members together, and may cancel some of them.
 	IsFleet bool
-	// IsMerged means that they are the responses of more than cluster.Many members.
-	IsMerged bool
+	// Together is the number of responses that are read together, or 0 for one.
+	Together int
 }
 
 // Renewer replaces credentials that a member refuses. cluster.Members implements it.
@@ -289,10 +289,8 @@ func selectTransport(c *Call, protocol string) http.RoundTripper {
 		return c.Member.Upgrade
 	case c.IsStream:
 		return c.Member.Streams
-	case c.IsMerged:
-		return c.Member.Merged
 	case c.IsFleet:
-		return c.Member.REST
+		return c.Member.ForMany(c.Together)
 	}
 	return c.Member.Single
 }

@@ -38,7 +38,7 @@ func open(ctx context.Context, client *members.Client, t members.Target, call me
 	a *members.Answer, s *merge.Source,
 ) {
 	a = client.Do(ctx, t, call, func(a *members.Answer) (err error) {
-		if s, err = merge.Open(t.Name, members.NewPacedReader(a)); err == nil && call.Merged {
+		if s, err = merge.Open(t.Name, members.NewPacedReader(a)); err == nil && call.Together > members.Many {
 			s.LimitReads(mergedReadSize)
 		}
 		return err

@@ -176,8 +176,8 @@ func (p *page) call(t members.Target, accept string) (members.Call, error) {
 	}
 	return members.Call{
 		Method: http.MethodGet, Path: p.path(t, query), Query: query,
-		Header: http.Header{"Accept": {accept}, "Accept-Encoding": encodings},
-		Merged: len(p.targets) > members.Many,
+		Header:   http.Header{"Accept": {accept}, "Accept-Encoding": encodings},
+		Together: len(p.targets),
 	}, nil
 }
 

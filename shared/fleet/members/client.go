@@ -41,7 +41,7 @@ type Call struct {
 	Header       http.Header // replaces headers of the caller; an empty value removes one
 	Body         []byte
 	Write        bool // the deadline is writeDeadline
-	Merged       bool // the body is read together with many others, so it needs a small buffer
+	Together     int  // the number of responses that are read together, or 0 for one
 }
 
 // writeDeadline exceeds the minute after which kube-apiserver ends a request, so that the client gets its response.
@@ -120,7 +120,7 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 	req := c.request(ctx, call)
 	a.Response, a.Err = forward.Open(req, &forward.Call{ //nolint:bodyclose // the reader or the code above closes it
 		Request: route.NewRequest(req.Method, c.RouteTo(t.Name, call.Path), call.Query.Encode(), req.Header),
-		User:    c.caller.User, Member: m, Renewer: c.cfg.Members, IsFleet: true, IsMerged: call.Merged,
+		User:    c.caller.User, Member: m, Renewer: c.cfg.Members, IsFleet: true, Together: call.Together,
 	})
 	if a.Err != nil {
 		return a
