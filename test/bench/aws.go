@@ -91,7 +91,7 @@ func onAWS(ctx context.Context, out *report, set *cluster.Set, dir string) error
 	direct.reset = func() error { utilnet.CloseIdleConnectionsFor(direct.client.Transport); return nil }
 
 	_, _ = fmt.Fprintln(out)
-	const path = "/api/v1/namespaces/default"
+	const path = smallPath
 	first := load{name: "first GET, nothing cached", path: path, rounds: coldRounds, parallel: 1, cold: true}
 	cold, err := gw.count(ctx, out, front, direct, byCertificate, first)
 	if err != nil {

@@ -160,7 +160,7 @@ func goodCalls(ctx context.Context, w endpoint) (elapsed []time.Duration, failed
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				start := time.Now()
-				err := get(ctx, w, "/api/v1/namespaces/default")
+				err := get(ctx, w, smallPath)
 				if ctx.Err() != nil {
 					return
 				}

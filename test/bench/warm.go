@@ -25,7 +25,6 @@ import (
 )
 
 const (
-	warmPath        = "/api/v1/namespaces/default"
 	warmInvocations = 300 // in each of callRounds rounds
 	warmGroup       = "arn:aws:elasticloadbalancing:us-east-1:123456789012:targetgroup/proxy/1"
 )
@@ -50,7 +49,7 @@ func warm(ctx context.Context, out *report, set *cluster.Set, dir string) (err e
 		name string
 		call func() error
 	}{
-		{"direct", func() error { return get(ctx, direct, warmPath) }},
+		{"direct", func() error { return get(ctx, direct, smallPath) }},
 		{"a function that returns a constant", func() error { _, err := hello.Invoke(ctx, payload); return err }},
 		{"functions/proxy", func() error {
 			answer, err := proxy.Invoke(ctx, payload)
@@ -101,7 +100,7 @@ func warmFunctions(ctx context.Context, member *cluster.Cluster, dir string) (
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if payload, err = albEvent(ca, "/clusters/"+member.Name()+warmPath); err != nil {
+	if payload, err = albEvent(ca, "/clusters/"+member.Name()+smallPath); err != nil {
 		return nil, nil, nil, err
 	}
 	program := filepath.Join(dir, "hello")
