@@ -5,7 +5,7 @@ import "sync"
 const (
 	// smallBuffer is the size in bytes of the buffer of an idle stream. Thousands of streams may be idle.
 	smallBuffer = 1 << 10
-	// firstLarge is the part of a large buffer that its first read may fill. Each full read doubles it. A read over
+	// firstLarge is the maximum size of the first read into a large buffer. Each full read doubles it. A read over
 	// HTTP/1.1 waits for as much as it may, but the client should not wait for 64 KiB before its first bytes.
 	firstLarge = 8 << 10
 	// A read below shrinkBelow bytes, the size of a full TLS record, releases the large buffer.
@@ -17,10 +17,10 @@ var smallBuffers = sync.Pool{New: func() any { b := make([]byte, smallBuffer); r
 // buffer is the read buffer of one direction. It grows when a read fills it, and shrinks when a read is short.
 type buffer struct {
 	small, large *[]byte
-	size         int // maximum size of the next read into large
+	size         int // maximum size of the next read into large; it never shrinks
 }
 
-func newBuffer() *buffer { return &buffer{small: smallBuffers.Get().(*[]byte)} }
+func newBuffer() *buffer { return &buffer{small: smallBuffers.Get().(*[]byte), size: firstLarge} }
 
 func (b *buffer) space() []byte {
 	if b.large != nil {
@@ -33,7 +33,7 @@ func (b *buffer) space() []byte {
 func (b *buffer) recordRead(n int) {
 	switch {
 	case b.large == nil && n == smallBuffer:
-		b.large, b.size = buffers.Get().(*[]byte), firstLarge
+		b.large = buffers.Get().(*[]byte)
 	case b.large == nil:
 	case n == b.size:
 		b.size = min(2*b.size, len(*b.large))
