@@ -26,23 +26,27 @@ func New(ctx context.Context, cfg *Config, p proxy.Process) (http.Handler, lambd
 	if err != nil {
 		return nil, lambdahttp.Options{}, err
 	}
-	var members assembly.Fleet = cfg.NewFleet(f.Parts, f.Members)
-	if p.IsFrozen {
-		members = &parallel{Fleet: members}
-	}
-	return f.Handler(ctx, members, nil)
+	return f.Handler(ctx, newFleet(cfg.NewFleet(f.Parts, f.Members), p), nil)
 }
 
-// parallel is a fleet that uses all processors from its first request. The template starts the function with one, since
-// the steps of a start follow each other.
-type parallel struct {
+// newFleet returns f for a process.
+func newFleet(f assembly.Fleet, p proxy.Process) assembly.Fleet {
+	if !p.IsFrozen {
+		return f
+	}
+	return &parallelFleet{Fleet: f}
+}
+
+// parallelFleet uses all processors from its first request. The template starts the function with one, since the steps
+// of a start follow each other.
+type parallelFleet struct {
 	assembly.Fleet
 
 	once sync.Once
 }
 
 // Do implements gateway.Fleet.
-func (p *parallel) Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) (*forward.Remainder, error) {
-	p.once.Do(runtime.SetDefaultGOMAXPROCS)
-	return p.Fleet.Do(w, r, c)
+func (f *parallelFleet) Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) (*forward.Remainder, error) {
+	f.once.Do(runtime.SetDefaultGOMAXPROCS)
+	return f.Fleet.Do(w, r, c)
 }
