@@ -126,26 +126,17 @@ func AsProbe(ctx context.Context) context.Context { return context.WithValue(ctx
 
 func isProbe(ctx context.Context) bool { return ctx.Value(probeKey{}) != nil }
 
-// ForMany returns the transport for one of the responses of n members that are read together.
-func (m *Member) ForMany(n int) http.RoundTripper {
-	switch {
-	case n > VeryMany:
-		return m.Merged
-	case n > Many:
-		return m.Streams
-	}
-	return m.REST
-}
+type mergedKey struct{}
 
-type manyKey struct{}
-
-// AsOneOf returns a context in which Call uses ForMany. Probes of n members then open no connections beside those of
-// lists, whose memory counts hundreds of times.
-func AsOneOf(ctx context.Context, n int) context.Context { return context.WithValue(ctx, manyKey{}, n) }
+// ByMerged returns a context in which Call uses Member.Merged. With many members, probes then open no connections
+// beside those of lists, whose memory counts hundreds of times.
+func ByMerged(ctx context.Context) context.Context { return context.WithValue(ctx, mergedKey{}, true) }
 
 func (m *Member) transportOf(ctx context.Context) http.RoundTripper {
-	n, _ := ctx.Value(manyKey{}).(int)
-	return m.ForMany(n)
+	if ctx.Value(mergedKey{}) != nil {
+		return m.Merged
+	}
+	return m.REST
 }
 
 // isSilent reports whether the last probe of the member timed out, or got no version. A process with few requests

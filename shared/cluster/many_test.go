@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"crypto/x509"
 	"net"
 	"net/http"
@@ -54,27 +53,29 @@ func trust(m *Member, srv *httptest.Server) {
 	}
 }
 
-// TestCallAsOneOf fails if probes of many members opened connections beside those of lists.
-func TestCallAsOneOf(t *testing.T) {
-	for _, n := range []int{Many + 1, VeryMany + 1} {
-		srv := newCountingServer(t, nil)
-		m := newTrustingMember(t, srv.Server)
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
-		if err != nil {
+// TestCallByMerged fails if probes of hundreds of members opened connections beside those of lists.
+func TestCallByMerged(t *testing.T) {
+	srv := newCountingServer(t, nil)
+	m := newTrustingMember(t, srv.Server)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := m.Merged.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	for _, want := range []int32{1, 2} {
+		ctx := t.Context()
+		if want == 1 {
+			ctx = ByMerged(ctx)
+		}
+		if err := m.Call(ctx, http.MethodGet, "/version", nil, &struct{}{}); err != nil {
 			t.Fatal(err)
 		}
-		resp, err := m.ForMany(n).RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close()
-		for want, ctx := range []context.Context{AsOneOf(t.Context(), n), t.Context()} {
-			if err := m.Call(ctx, http.MethodGet, "/version", nil, &struct{}{}); err != nil {
-				t.Fatal(err)
-			}
-			if got := int(srv.opened.Load()); got != want+1 {
-				t.Errorf("%d members: %d connections, want %d", n, got, want+1)
-			}
+		if got := srv.opened.Load(); got != want {
+			t.Errorf("%d connections, want %d", got, want)
 		}
 	}
 }

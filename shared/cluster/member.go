@@ -23,9 +23,10 @@ const (
 	idleTimeout   = 90 * time.Second
 	// pingInterval is the time after which a silent HTTP/2 connection gets a ping.
 	pingInterval = 30 * time.Second
-	// streamBuffer bounds the bytes of a stream for a slow client, 4 MB by default. Lists keep that for throughput.
+	// The receive buffers bound the bytes of an HTTP/2 response that the gateway has not read. A list alone needs twice
+	// what 20 MB/s need at a round trip of 50 ms, since the sender waits for its acknowledgment.
+	listBuffer   = 2 << 20
 	streamBuffer = 256 << 10
-	// mergedBuffer is that of a response that is read together with hundreds of others.
 	mergedBuffer = 32 << 10
 	// largeFrame is the size of the frames in which a member sends an ordinary response. Frames of 16 KiB, the default,
 	// cost a large list a third more CPU time. A connection keeps a buffer of the largest frame that it received.
@@ -35,11 +36,8 @@ const (
 	frozenTrust = 50 * time.Second
 )
 
-// From the number of members of a request, ForMany selects their buffers. Lists read 64 members at a time.
-const (
-	Many     = 32  // beyond it, streamBuffer replaces the buffers of single responses
-	VeryMany = 128 // beyond it, mergedBuffer does, since their connections need the memory
-)
+// Many is the number of members beyond which the gateway uses Member.Merged for requests to all of them.
+const Many = 32
 
 // Member is one version of a member cluster. It is safe for concurrent use, also after a newer version replaced it.
 // Versions with the same spec and secret share connections and a circuit breaker.
@@ -49,8 +47,8 @@ type Member struct {
 	// Credential authenticates the gateway, except for client certificates, which are in the transports.
 	Credential kubeconfig.Credential
 	// REST, Streams and Merged use HTTP/2 if the member does, and Upgrade HTTP/1.1. Streams, for endless responses,
-	// buffers less. Merged, for responses of very many members, buffers least. Single, for a response that
-	// is read alone, is REST or also sends reads over idle HTTP/1.1 connections. It is REST for private clusters, clusters
+	// buffers less. Merged, for responses of many members, buffers least. Single, for a response that is read alone, is
+	// REST or also sends reads over idle HTTP/1.1 connections. It is REST for private clusters, clusters
 	// behind a proxy and servers without TLS. A canceled read closes such a connection. None decompresses, follows
 	// redirects or reads the environment. They share a circuit breaker.
 	REST, Single, Streams, Merged, Upgrade http.RoundTripper
@@ -62,6 +60,27 @@ type Member struct {
 	noTrials      bool // Config.NoTrials
 	dialer        *dialer
 	pools         []pool
+}
+
+// Buffer is how much of a fleet's response the gateway receives from one member before it reads it.
+type Buffer int
+
+// The buffers. With many members, their sum counts.
+const (
+	LargeBuffer  Buffer = iota // 2 MiB
+	MediumBuffer               // 256 KiB
+	SmallBuffer                // 32 KiB
+)
+
+// ForFleet returns the transport with a buffer. That with MediumBuffer is Streams.
+func (m *Member) ForFleet(b Buffer) http.RoundTripper {
+	switch b {
+	case SmallBuffer:
+		return m.Merged
+	case MediumBuffer:
+		return m.Streams
+	}
+	return m.REST
 }
 
 // NewMember returns a Member outside of any cache. The caller closes it. If tokens is nil, it uses its own eks.Source.
@@ -127,10 +146,9 @@ func newTransport(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy)
 		ReadBufferSize:         64 << 10,
 		WriteBufferSize:        32 << 10,
 		ForceAttemptHTTP2:      true,
-		// A silent HTTP/2 connection with requests is closed within 45 s. The buffer is twice what 20 MB/s need at a round
-		// trip of 50 ms, since the sender waits for its acknowledgment.
+		// A silent HTTP/2 connection with requests is closed within 45 s.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: pingInterval, PingTimeout: 15 * time.Second,
-			MaxReceiveBufferPerStream: 2 << 20, MaxReadFrameSize: largeFrame},
+			MaxReceiveBufferPerStream: listBuffer, MaxReadFrameSize: largeFrame},
 	}
 	if c.Mode() == v1alpha1.Passthrough {
 		t.TLSClientConfig.Certificates = nil // never send the gateway's certificate with the caller's token

@@ -42,8 +42,7 @@ type Call struct {
 	Observer ResponseObserver
 	// IsFleet means that the caller reads responses of several members together, and may cancel some of them.
 	IsFleet bool
-	// Together is the number of responses that are read together, or 0 for one.
-	Together int
+	Buffer  cluster.Buffer // only with IsFleet
 }
 
 // Renewer replaces credentials that a member refuses. cluster.Members implements it.
@@ -290,7 +289,7 @@ func selectTransport(c *Call, protocol string) http.RoundTripper {
 	case c.IsStream:
 		return c.Member.Streams
 	case c.IsFleet:
-		return c.Member.ForMany(c.Together)
+		return c.Member.ForFleet(c.Buffer)
 	}
 	return c.Member.Single
 }

@@ -23,11 +23,11 @@ func TestSelectTransport(t *testing.T) {
 	}{
 		{"one cluster", Call{}, "", m.Single},
 		{"fleet", Call{IsFleet: true}, "", m.REST},
-		{"fleet with many members", Call{IsFleet: true, Together: cluster.Many + 1}, "", m.Streams},
-		{"fleet with very many members", Call{IsFleet: true, Together: cluster.VeryMany + 1}, "", m.Merged},
+		{"large fleet", Call{IsFleet: true, Buffer: cluster.SmallBuffer}, "", m.Merged},
+		{"list of a large fleet", Call{IsFleet: true, Buffer: cluster.MediumBuffer}, "", m.Streams},
 		{"stream", Call{Request: route.Request{IsStream: true}}, "", m.Streams},
-		{"stream of a fleet with very many members",
-			Call{Request: route.Request{IsStream: true}, IsFleet: true, Together: cluster.VeryMany + 1}, "", m.Streams},
+		{"stream of a large fleet", Call{Request: route.Request{IsStream: true}, IsFleet: true, Buffer: cluster.SmallBuffer},
+			"", m.Streams},
 		{"upgrade", Call{Request: route.Request{IsStream: true}}, "websocket", m.Upgrade},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

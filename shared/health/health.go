@@ -72,7 +72,10 @@ func (p *Prober) all(ctx context.Context) error {
 			failed = errors.Join(failed, err)
 			break
 		}
-		probing := cluster.AsOneOf(ctx, len(page.Objects))
+		probing := ctx
+		if len(page.Objects) > cluster.Many {
+			probing = cluster.ByMerged(ctx)
+		}
 		for _, o := range page.Objects {
 			group.Go(func() error {
 				if _, err := p.Probe(probing, strings.TrimPrefix(o.Key, v1alpha1.Prefix)); err != nil &&

@@ -97,7 +97,7 @@ func (s *spool) run(pool *members.Pool, done <-chan struct{}) {
 // roundSize is the number of objects of one member that a list without a limit writes before those of the next.
 const roundSize = 100
 
-// mergedRoundSize replaces roundSize in lists of more than members.Many members, whose connections buffer little. A far
+// mergedRoundSize replaces roundSize in lists of more than members.Many members, whose buffers are smaller. A far
 // member sends the objects of a round while the others are written.
 const mergedRoundSize = 8
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
@@ -38,7 +39,7 @@ func open(ctx context.Context, client *members.Client, t members.Target, call me
 	a *members.Answer, s *merge.Source,
 ) {
 	a = client.Do(ctx, t, call, func(a *members.Answer) (err error) {
-		if s, err = merge.Open(t.Name, members.NewPacedReader(a)); err == nil && call.Together > members.Many {
+		if s, err = merge.Open(t.Name, members.NewPacedReader(a)); err == nil && call.Buffer != cluster.LargeBuffer {
 			s.LimitReads(mergedReadSize)
 		}
 		return err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/encoding"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
@@ -176,9 +177,21 @@ func (p *page) call(t members.Target, accept string) (members.Call, error) {
 	}
 	return members.Call{
 		Method: http.MethodGet, Path: p.path(t, query), Query: query,
-		Header:   http.Header{"Accept": {accept}, "Accept-Encoding": encodings},
-		Together: len(p.targets),
+		Header: http.Header{"Accept": {accept}, "Accept-Encoding": encodings},
+		Buffer: bufferOf(len(p.targets), p.limit > 0),
 	}, nil
+}
+
+// mediumBuffers is the maximum number of members whose lists without a limit have medium buffers. With more, the memory
+// of their connections is needed for other things.
+const mediumBuffers = 128
+
+// bufferOf returns the buffer for the lists of n members. A page of many is full with the objects of a few of them.
+func bufferOf(n int, isPage bool) cluster.Buffer {
+	if n > members.Many && n <= mediumBuffers && !isPage {
+		return cluster.MediumBuffer
+	}
+	return members.BufferOf(n)
 }
 
 // path returns the path of the list at a member. If the fleet must filter the rows of a table by namespace, path

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 	"github.com/clusterpass/clusterpass/shared/forward"
@@ -40,8 +41,8 @@ type Call struct {
 	Query        url.Values
 	Header       http.Header // replaces headers of the caller; an empty value removes one
 	Body         []byte
-	Write        bool // the deadline is writeDeadline
-	Together     int  // the number of responses that are read together, or 0 for one
+	Write        bool           // the deadline is writeDeadline
+	Buffer       cluster.Buffer // smaller if the body is read together with many others
 }
 
 // writeDeadline exceeds the minute after which kube-apiserver ends a request, so that the client gets its response.
@@ -120,7 +121,7 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 	req := c.request(ctx, call)
 	a.Response, a.Err = forward.Open(req, &forward.Call{ //nolint:bodyclose // the reader or the code above closes it
 		Request: route.NewRequest(req.Method, c.RouteTo(t.Name, call.Path), call.Query.Encode(), req.Header),
-		User:    c.caller.User, Member: m, Renewer: c.cfg.Members, IsFleet: true, Together: call.Together,
+		User:    c.caller.User, Member: m, Renewer: c.cfg.Members, IsFleet: true, Buffer: call.Buffer,
 	})
 	if a.Err != nil {
 		return a

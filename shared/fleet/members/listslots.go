@@ -11,8 +11,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// A page buffers up to 256 KiB of each member, and with more than cluster.VeryMany 32 KiB. It needs some 45 KiB more of
-// each to decompress it. A list without a limit does so for 80 members. So at most maxLists lists of more than Many
+// A page buffers up to 32 KiB of each member, and some 45 KiB more to decompress it. A list without a limit buffers
+// some 150 KiB of up to 80 members, and 375 KiB if there are at most 128. So at most maxLists lists of more than Many
 // members run at once, and maxCallerLists of one caller. The others wait.
 const (
 	maxLists       = 16
