@@ -126,17 +126,17 @@ func AsProbe(ctx context.Context) context.Context { return context.WithValue(ctx
 
 func isProbe(ctx context.Context) bool { return ctx.Value(probeKey{}) != nil }
 
-type mergedKey struct{}
+type bufferKey struct{}
 
-// ByMerged returns a context in which Call uses Member.Merged. With many members, probes then open no connections
-// beside those of lists, whose memory counts hundreds of times.
-func ByMerged(ctx context.Context) context.Context { return context.WithValue(ctx, mergedKey{}, true) }
+// WithBuffer returns a context in which Call uses a buffer. With many members, probes then open no connections beside
+// those of lists, whose memory counts hundreds of times.
+func WithBuffer(ctx context.Context, b Buffer) context.Context {
+	return context.WithValue(ctx, bufferKey{}, b)
+}
 
 func (m *Member) transportOf(ctx context.Context) http.RoundTripper {
-	if ctx.Value(mergedKey{}) != nil {
-		return m.Merged
-	}
-	return m.REST
+	b, _ := ctx.Value(bufferKey{}).(Buffer)
+	return m.ForFleet(b)
 }
 
 // isSilent reports whether the last probe of the member timed out, or got no version. A process with few requests

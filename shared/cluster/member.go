@@ -36,7 +36,7 @@ const (
 	frozenTrust = 50 * time.Second
 )
 
-// Many is the number of members beyond which the gateway uses Member.Merged for requests to all of them.
+// Many is the number of members beyond which the gateway uses small buffers for requests to all of them.
 const Many = 32
 
 // Member is one version of a member cluster. It is safe for concurrent use, also after a newer version replaced it.
@@ -71,6 +71,14 @@ const (
 	MediumBuffer               // 256 KiB
 	SmallBuffer                // 32 KiB
 )
+
+// BufferOf returns the buffer for one of the responses of n members.
+func BufferOf(n int) Buffer {
+	if n > Many {
+		return SmallBuffer
+	}
+	return LargeBuffer
+}
 
 // ForFleet returns the transport with a buffer. That with MediumBuffer is Streams.
 func (m *Member) ForFleet(b Buffer) http.RoundTripper {

@@ -72,10 +72,7 @@ func (p *Prober) all(ctx context.Context) error {
 			failed = errors.Join(failed, err)
 			break
 		}
-		probing := ctx
-		if len(page.Objects) > cluster.Many {
-			probing = cluster.ByMerged(ctx)
-		}
+		probing := cluster.WithBuffer(ctx, cluster.BufferOf(len(page.Objects)))
 		for _, o := range page.Objects {
 			group.Go(func() error {
 				if _, err := p.Probe(probing, strings.TrimPrefix(o.Key, v1alpha1.Prefix)); err != nil &&

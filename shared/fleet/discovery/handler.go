@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
@@ -42,7 +43,7 @@ func (h *Handler) documents(of []members.Entry, bodies [][]byte, maxSize int64, 
 	var distinct distinctBodies
 	answers := h.Client.Each(targets, func(i int, t members.Target) *members.Answer {
 		one := call
-		one.Method, one.Buffer = http.MethodGet, members.BufferOf(len(of))
+		one.Method, one.Buffer = http.MethodGet, cluster.BufferOf(len(of))
 		one.Header = http.Header{"Accept": {accept}, "Accept-Encoding": {"gzip"}, "If-None-Match": nil}
 		return h.Client.Do(h.Client.Context(), t, one, func(a *members.Answer) error {
 			body, err := members.ReadLimited(a.Body, maxSize)

@@ -191,7 +191,7 @@ func bufferOf(n int, isPage bool) cluster.Buffer {
 	if n > members.Many && n <= mediumBuffers && !isPage {
 		return cluster.MediumBuffer
 	}
-	return members.BufferOf(n)
+	return cluster.BufferOf(n)
 }
 
 // path returns the path of the list at a member. If the fleet must filter the rows of a table by namespace, path

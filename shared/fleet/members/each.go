@@ -11,14 +11,6 @@ import (
 // Many is the number of members beyond which one request reads from each with small buffers.
 const Many = cluster.Many
 
-// BufferOf returns the buffer for a document of each of n members.
-func BufferOf(n int) cluster.Buffer {
-	if n > Many {
-		return cluster.SmallBuffer
-	}
-	return cluster.LargeBuffer
-}
-
 // Each runs call for all targets in parallel, and returns the answers in the order of the targets.
 func (p *Pool) Each(targets []Target, call func(i int, t Target) *Answer) []*Answer {
 	answers := make([]*Answer, len(targets))

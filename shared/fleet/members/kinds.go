@@ -128,9 +128,7 @@ func (p *Pool) Kinds(ctx context.Context, members []Entry, k registry.Kind, pref
 		return KindReport{Unavailable: NewFailure(m.Name, http.StatusBadGateway, err,
 			"cluster %q cannot describe its %s of %s now", m.Name, k.Resource, k.APIVersion)}
 	}
-	if len(members) > Many {
-		ctx = cluster.ByMerged(ctx)
-	}
+	ctx = cluster.WithBuffer(ctx, cluster.BufferOf(len(members)))
 	reports := make(map[string]KindReport, len(members))
 	for _, m := range members {
 		reports[m.Name] = unavailable(m, ErrFoundElsewhere)

@@ -53,8 +53,8 @@ func trust(m *Member, srv *httptest.Server) {
 	}
 }
 
-// TestCallByMerged fails if probes of hundreds of members opened connections beside those of lists.
-func TestCallByMerged(t *testing.T) {
+// TestCallWithBuffer fails if probes of hundreds of members opened connections beside those of lists.
+func TestCallWithBuffer(t *testing.T) {
 	srv := newCountingServer(t, nil)
 	m := newTrustingMember(t, srv.Server)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
@@ -69,7 +69,7 @@ func TestCallByMerged(t *testing.T) {
 	for _, want := range []int32{1, 2} {
 		ctx := t.Context()
 		if want == 1 {
-			ctx = ByMerged(ctx)
+			ctx = WithBuffer(ctx, SmallBuffer)
 		}
 		if err := m.Call(ctx, http.MethodGet, "/version", nil, &struct{}{}); err != nil {
 			t.Fatal(err)
