@@ -186,12 +186,10 @@ func measure(ctx context.Context, functions []*function) error {
 	if err != nil {
 		return err
 	}
+	order := slices.Clone(functions)
 	for round := range starts + 1 {
-		for i := range functions {
-			f := functions[i]
-			if round%2 == 1 { // so that none always follows the same other one
-				f = functions[len(functions)-1-i]
-			}
+		slices.Reverse(order) // so that none always follows the same other one
+		for _, f := range order {
 			time.Sleep(pause)
 			start := time.Now()
 			_, err := f.run.Invoke(ctx, payload)
